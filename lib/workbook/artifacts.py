@@ -1,0 +1,68 @@
+"""Things built once and kept: exports, engines, samples, keyed by what they were made from."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+PROJECT_DIR = Path(__file__).resolve().parents[2]
+
+
+def artifacts_dir() -> Path:
+    """Folder of everything built: `$WORKBOOK_ARTIFACTS`, else `artifacts/` of the project."""
+    return Path(os.environ.get("WORKBOOK_ARTIFACTS") or PROJECT_DIR / "artifacts")
+
+
+def key_digest(key: Mapping[str, Any]) -> str:
+    """First 16 hex digits of the SHA-256 of the key written as canonical JSON."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+        return digest.hexdigest()
+
+
+
+def build_once(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+    """Return the folder that `build` filled for this key, calling `build` only where it is not there yet.
+
+    The folder appears whole or not at all: an interrupted build leaves nothing that a later call could take for finished.
+    Two processes that want the same thing wait for each other; the second finds it built.
+
+    Args:
+        kind: what is built, the first folder level: "onnx", "engine", "corpus".
+        key: all that the result depends on, JSON values only; kept beside the result as `key.json`.
+        build: fills the empty folder it is given.
+
+    Returns:
+        The folder of the finished artifact.
+    """
+    parent = artifacts_dir() / kind
+    finished = parent / key_digest(key)
+    if finished.is_dir():
+        return finished
+    parent.mkdir(parents=True, exist_ok=True)
+    with (parent / f".{finished.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if finished.is_dir():
+            return finished
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{finished.name}.", dir=parent))
+        try:
+            build(unfinished)
+            (unfinished / "key.json").write_text(json.dumps(key, indent=2, sort_keys=True) + "\n")
+            unfinished.rename(finished)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return finished
