@@ -34,11 +34,10 @@ def file_sha256(path: Path) -> str:
         return digest.hexdigest()
 
 
-
 def build_once(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
     """Return the folder that `build` filled for this key, calling `build` only where it is not there yet.
 
-    The folder appears whole or not at all: an interrupted build leaves nothing that a later call could take for finished.
+    The folder appears whole or not at all: an interrupted build leaves nothing a later call could take for finished.
     Two processes that want the same thing wait for each other; the second finds it built.
 
     Args:

@@ -18,7 +18,7 @@ from __future__ import annotations
 class WorkbookError(Exception):
     """Base of the tree: a mistake or a mishap that has a plain explanation.
 
-    IPython shows only the message in a notebook, without a traceback: the reader needs the sentence, not our call stack.
+    A notebook shows the message without a traceback: its reader needs the sentence, not our call stack.
     """
 
     def _render_traceback_(self) -> list[str]:
