@@ -1,0 +1,201 @@
+"""The parameters of all notebooks: one frozen, validated value, made from a notebook's own variables."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from workbook.artifacts import PROJECT_DIR
+from workbook.errors import SettingError
+
+PARAMETERS_DIR = PROJECT_DIR / "notebooks" / "parameters"
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a reader may set. Making one touches nothing: no file, no server, no model.
+
+    A notebook shows the parameters it uses in its first cell; the files in `notebooks/parameters/` may set any of them.
+    """
+
+    # what is measured
+    model: str = "bundled"
+    """Where the encoder comes from: `bundled`, `hub:ORG/NAME` or `path:DIR`."""
+    layers: int | None = None
+    """Keep only the first so many encoder layers; `None` keeps them all."""
+    corpus: str = "sample"
+    """Where the text comes from: `sample`, `hub:ORG/NAME`, or a path to CSV, Parquet or JSONL."""
+    text_column: str = "text"
+    rows: int = 1024
+    """Rows of the corpus that go through each arm, in file order."""
+    seed: int = 0
+
+    # how the work is cut and computed
+    batch_size: int = 32
+    max_length: int = 512
+    """Tokens a row is truncated to; the encoder's own limit is the bound."""
+    threads: int = 0
+    """Threads a model computes with, in either arm; 0 takes the processors this process may use."""
+    device: str = "auto"
+    """Where PyTorch computes: `auto`, `cpu` or `cuda`."""
+
+    # the server
+    server: str = "auto"
+    """`embedded`, `container`, `remote:HOST:GRPC_PORT:HTTP_PORT`, or `auto`."""
+    instances: int = 1
+    startup_timeout_s: float = 180.0
+
+    # how it is measured
+    concurrency: tuple[int, ...] = (1, 4)
+    repeats: int = 4
+    """Runs of each arm, the unit of replication; even, so that the arms alternate A B B A."""
+    warmup_s: float = 2.0
+    window_s: float = 5.0
+    stability_percent: float = 10.0
+    max_windows: int = 10
+    """Windows tried before a measurement is reported as unstable."""
+    perf_analyzer: str = ""
+    """Path of perf_analyzer; empty looks on PATH, `none` leaves it out."""
+
+    # how the exported model is checked
+    parity_batches: tuple[int, ...] = (1, 2, 32)
+    parity_lengths: tuple[int, ...] = (2, 7, 128, 512)
+
+    # how the answer is read
+    smallest_difference_percent: float = 5.0
+    """Two arms that differ by less than this are called equal, whatever a test says."""
+
+    def __post_init__(self) -> None:
+        """Refuse values no run could use, naming the value and the bound."""
+        _require_types(self)
+        _require_within("rows", self.rows, 1, 10_000_000)
+        _require_within("batch_size", self.batch_size, 1, 4096)
+        _require_within("max_length", self.max_length, 2, 8192)
+        _require_within("threads", self.threads, 0, 1024)
+        _require_within("instances", self.instances, 1, 256)
+        _require_within("startup_timeout_s", self.startup_timeout_s, 1, 3600)
+        _require_within("repeats", self.repeats, 2, 1000)
+        _require_within("warmup_s", self.warmup_s, 0, 600)
+        _require_within("window_s", self.window_s, 0.05, 600)
+        _require_within("stability_percent", self.stability_percent, 0.1, 100)
+        _require_within("max_windows", self.max_windows, 3, 1000)
+        _require_within("smallest_difference_percent", self.smallest_difference_percent, 0, 1000)
+        if self.layers is not None:
+            _require_within("layers", self.layers, 1, 1000)
+        if self.repeats % 2:
+            raise SettingError(
+                f"repeats is {self.repeats}: it must be even, because the arms alternate A B B A. Set 2, 4, 6, ..."
+            )
+        for name, upper in (("concurrency", 1024), ("parity_batches", 4096), ("parity_lengths", 8192)):
+            values = getattr(self, name)
+            if not values:
+                raise SettingError(f"{name} is empty: give at least one whole number, for example {name}: [1].")
+            for value in values:
+                _require_within(name, value, 1, upper)
+        if self.device not in DEVICES:
+            raise SettingError(f"device is {self.device!r}: it must be one of {', '.join(DEVICES)}.")
+
+    @property
+    def compute_threads(self) -> int:
+        """Threads to compute with: the setting, or the processors this process may run on."""
+        return self.threads or len(os.sched_getaffinity(0))
+
+    def as_parameters(self) -> dict[str, Any]:
+        """The settings as JSON values, as a parameter file would give them."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if name[0] != "_"
+        }
+
+
+def parameter_names() -> tuple[str, ...]:
+    """Every parameter a notebook or a parameter file may set."""
+    return tuple(f.name for f in fields(Settings))
+
+
+def read_settings(namespace: Mapping[str, Any]) -> Settings:
+    """Make the settings from the variables of a notebook, given as `globals()`.
+
+    Variables that name no parameter are ignored, except those that papermill injected: there a name nobody knows is a
+    typing mistake, and a run that silently measured the default would be worse than none.
+
+    Raises:
+        SettingError: a value out of its bounds, or an injected name that is no parameter.
+    """
+    require_known(_injected_names(namespace.get("In", ())))
+    return Settings(**{name: _normal(namespace[name]) for name in parameter_names() if name in namespace})
+
+
+def read_parameter_file(path: Path) -> dict[str, Any]:
+    """Read a YAML parameter file.
+
+    Raises:
+        SettingError: no such file, no mapping in it, or a name that is no parameter.
+    """
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in PARAMETERS_DIR.glob("*.yaml")))
+        raise SettingError(f"there is no parameter file {path}. Profiles that exist: {known}.")
+    try:
+        parameters = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise SettingError(f"{path} is not valid YAML: {error}") from None
+    if not isinstance(parameters, dict):
+        raise SettingError(f"{path} must hold `name: value` lines; it holds a {type(parameters).__name__}.")
+    require_known(parameters)
+    return parameters
+
+
+def require_known(names: Iterable[str]) -> None:
+    """Raise SettingError for the first name that is no parameter, with the nearest one that is."""
+    for name in names:
+        if name not in parameter_names():
+            near = difflib.get_close_matches(str(name), parameter_names(), n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(parameter_names())}."
+            raise SettingError(f"there is no parameter called {name!r}. {hint}")
+
+
+def _injected_names(executed_cells: Iterable[str]) -> list[str]:
+    """Names assigned in cells that papermill injected, which it heads with the comment `# Parameters`."""
+    names: list[str] = []
+    for source in executed_cells:
+        if source.lstrip().startswith("# Parameters"):
+            assignments = (node for node in ast.parse(source).body if isinstance(node, ast.Assign))
+            names += [target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)]
+    return names
+
+
+def _normal(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _require_types(settings: Settings) -> None:
+    """Every field has the type of its annotation; a whole number may stand for a float, a bool for neither."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "int": (int,),
+        "float": (float, int),
+        "str": (str,),
+        "int | None": (int, type(None)),
+    }
+    for f in fields(settings):
+        value, kind = getattr(settings, f.name), str(f.type)
+        if kind.startswith("tuple"):
+            good = isinstance(value, tuple) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
+            kind = "list of whole numbers"
+        else:
+            good = isinstance(value, kinds[kind]) and not isinstance(value, bool)
+        if not good:
+            raise SettingError(f"{f.name} is {value!r}: it must be a {kind}.")
+
+
+def _require_within(name: str, value: float, lowest: float, highest: float) -> None:
+    if not lowest <= value <= highest:  # also refuses NaN
+        raise SettingError(f"{name} is {value}: it must lie between {lowest:,} and {highest:,}.")
