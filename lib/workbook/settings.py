@@ -103,6 +103,13 @@ class Settings:
         if self.device not in DEVICES:
             raise SettingError(f"device is {self.device!r}: it must be one of {', '.join(DEVICES)}.")
 
+    @classmethod
+    def from_parameters(cls, parameters: Mapping[str, Any]) -> Settings:
+        """Make the settings from plain values, as papermill and YAML know them: lists stand for tuples."""
+        require_known(parameters)
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()}
+        return cls(**values)
+
     @property
     def compute_threads(self) -> int:
         """Threads to compute with: the setting, or the processors this process may run on."""
@@ -132,7 +139,7 @@ def read_settings(namespace: Mapping[str, Any]) -> Settings:
         SettingError: a value out of its bounds, or an injected name that is no parameter.
     """
     require_known(_injected_names(namespace.get("In", ())))
-    return Settings(**{name: _normal(namespace[name]) for name in parameter_names() if name in namespace})
+    return Settings.from_parameters({name: namespace[name] for name in parameter_names() if name in namespace})
 
 
 def read_parameter_file(path: Path) -> dict[str, Any]:
@@ -171,10 +178,6 @@ def _injected_names(executed_cells: Iterable[str]) -> list[str]:
             assignments = (node for node in ast.parse(source).body if isinstance(node, ast.Assign))
             names += [target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)]
     return names
-
-
-def _normal(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _require_types(settings: Settings) -> None:

@@ -1,0 +1,39 @@
+# A line `target: ## text` is the help of that target.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# In the conda environment of environment.yml the workbook uses that; anywhere else it makes its own.
+ifeq ($(CONDA_DEFAULT_ENV),workbook)
+  PYTHON ?= python
+  BIN := $(CONDA_PREFIX)/bin
+  SET_UP := $(PYTHON) lib/set_up.py --into-this-python
+else
+  # 3.13 comes last: the server's numpy has to be compiled for it, which takes some minutes more
+  PYTHON ?= $(firstword $(foreach v,3.11 3.12 3.10 3.13,$(shell python$(v) -c '' 2>/dev/null && echo python$(v))) python3)
+  BIN := .venv/bin
+  SET_UP := $(PYTHON) lib/set_up.py
+endif
+
+.PHONY: help setup run test lab clean
+
+help: ## show this help
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  make run takes PROFILE=smoke|cpu|gpu|full, NOTEBOOKS=\"01 05\", CORPUS=path or hub:ORG/NAME, SET=\"rows=2048 threads=1\""
+
+setup: ## make the two environments (the workbook's and the Triton server's), once
+	@$(SET_UP)
+	@$(BIN)/python -m workbook.serving.server_environment
+
+run: setup ## execute the notebooks, print the headline table and the path of the HTML report
+	@$(BIN)/python -m workbook run $(if $(PROFILE),--profile $(PROFILE)) $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS)) \
+		$(if $(CORPUS),--corpus "$(CORPUS)") $(if $(SET),--set $(SET))
+
+test: setup ## run all tests: style, types, units, the real server, every notebook
+	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/python -m pytest
+
+lab: setup ## open the notebooks in JupyterLab
+	@$(BIN)/jupyter lab --notebook-dir=. notebooks
+
+clean: ## remove what was built (exports, samples, environments), but not the runs
+	rm -rf artifacts .venv .venv-server

@@ -1,0 +1,181 @@
+"""Makes the two virtual environments, with nothing but a bare Python: `python3 lib/set_up.py`.
+
+`.venv` holds the workbook, `.venv-server` the Triton server with the older numpy it needs. Both are made once: a stamp
+of the pins and the Python version lets a second call end at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes.util
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+PROJECT_DIR = Path(__file__).resolve().parents[1]
+WORKBOOK_ENV = PROJECT_DIR / ".venv"
+SERVER_ENV = PROJECT_DIR / ".venv-server"
+SERVER_PINS = PROJECT_DIR / "lib" / "workbook" / "serving" / "requirements.txt"
+OLDEST, NEWEST = (3, 10), (3, 13)
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+LOG_DIR = PROJECT_DIR / "artifacts" / "set_up"
+
+
+class MissingError(Exception):
+    """Something this machine lacks, with the Debian packages that bring it."""
+
+    def __init__(self, what: str, packages: str) -> None:
+        super().__init__(what)
+        self.packages = packages
+
+
+def main() -> int:
+    """Make what is missing; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--into-this-python", action="store_true", help="install the workbook here (a conda environment)"
+    )
+    into_this_python = parser.parse_args().into_this_python
+    try:
+        _with_system_packages(_check_system)
+    except MissingError as missing:
+        print(f"set-up: {missing} Run: {_apt(missing.packages)}", file=sys.stderr)
+        return 1
+    workbook_python = Path(sys.executable) if into_this_python else WORKBOOK_ENV / "bin" / "python"
+    tasks = {
+        "server (Triton, 55 MB to download)": lambda: _make_server_env(workbook_python),
+        "workbook (PyTorch, JupyterLab and friends)": lambda: _make_workbook_env(workbook_python, into_this_python),
+    }
+    return _side_by_side(tasks)
+
+
+def _check_system() -> None:
+    """Raise MissingError for the first thing the environments need and this machine lacks."""
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        raise MissingError(f"Python {VERSION} is not supported, 3.10 to 3.13 are (make setup PYTHON=...).", "python3")
+    try:
+        import ensurepip  # noqa: F401
+    except ImportError:
+        raise MissingError(
+            f"Python {VERSION} at {sys.executable} cannot make virtual environments.", f"python{VERSION}-venv"
+        ) from None
+    if not _has_shared_libpython():
+        raise MissingError(
+            f"there is no shared libpython{VERSION}, which Triton loads (pyenv: build with --enable-shared).",
+            f"libpython{VERSION}",
+        )
+    if sys.version_info[:2] == NEWEST and not shutil.which("cc"):
+        raise MissingError(
+            f"numpy 1.26 has no wheel for Python {VERSION} and building it needs a C compiler.", "build-essential"
+        )
+
+
+def _has_shared_libpython() -> bool:
+    names = [f"libpython{VERSION}.so.1.0", f"libpython{VERSION}.so"]
+    folders = [sysconfig.get_config_var("LIBDIR"), str(Path(sys.base_prefix) / "lib")]
+    here = any((Path(folder) / name).exists() for folder in folders if folder for name in names)
+    return here or bool(ctypes.util.find_library(f"python{VERSION}"))
+
+
+def _with_system_packages(check: Callable[[], None]) -> None:
+    """Run the check; as root on Debian or Ubuntu, install what it misses and run it again."""
+    for _ in range(4):
+        try:
+            return check()
+        except MissingError as missing:
+            if os.geteuid() != 0 or not shutil.which("apt-get"):
+                raise
+            print(f"set-up: {missing} Running: {_apt(missing.packages)}", flush=True)
+            subprocess.run(["apt-get", "-qq", "update"], check=False)
+            install = ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *missing.packages.split()]
+            if subprocess.run(install, check=False, stdout=subprocess.DEVNULL).returncode:
+                raise
+            sys.path_importer_cache.clear()
+    return check()
+
+
+def _apt(packages: str) -> str:
+    return f"{'' if os.geteuid() == 0 else 'sudo '}apt-get install {packages}"
+
+
+def _make_workbook_env(python: Path, into_this_python: bool) -> None:
+    stamp = python.parents[1] / ".workbook-stamp"
+    wanted = _digest(PROJECT_DIR / "pyproject.toml")
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    if not into_this_python:
+        venv.create(WORKBOOK_ENV, with_pip=True, clear=_is_broken(WORKBOOK_ENV))
+    _pip(python, "workbook", "install", "--editable", f"{PROJECT_DIR}[test]")
+    stamp.write_text(wanted)
+
+
+def _make_server_env(workbook_python: Path) -> None:
+    stamp = SERVER_ENV / ".workbook-stamp"
+    wanted = _digest(SERVER_PINS, str(workbook_python))
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    venv.create(SERVER_ENV, with_pip=True, clear=_is_broken(SERVER_ENV))
+    _pip(SERVER_ENV / "bin" / "python", "server", "install", "--no-deps", "--requirement", str(SERVER_PINS))
+    stamp.write_text(wanted)
+
+
+def _is_broken(environment: Path) -> bool:
+    """An environment of another Python version, or one whose interpreter is gone, is made anew."""
+    if not environment.exists():
+        return False
+    return not (environment / "bin" / f"python{VERSION}").exists()
+
+
+def _pip(python: Path, name: str, *arguments: str) -> None:
+    LOG_DIR.mkdir(parents=True, exist_ok=True)
+    log = LOG_DIR / f"{name}.log"
+    with log.open("w") as file:
+        command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments]
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, cwd=PROJECT_DIR).returncode
+    if code:
+        errors = [line for line in log.read_text().splitlines() if line.startswith("ERROR")]
+        raise RuntimeError(f"{errors[0] if errors else 'pip failed'} (everything pip said: {log})")
+
+
+def _digest(file: Path, *more: str) -> str:
+    parts = [file.read_text(), sys.version, str(PROJECT_DIR), *more]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _side_by_side(tasks: dict[str, Callable[[], None]]) -> int:
+    """Run the tasks at the same time, saying every few seconds what is still going on."""
+    failures: list[str] = []
+
+    def run(name: str, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception as error:  # a thread's error would otherwise be lost
+            failures.append(f"{name}: {error}")
+
+    started = time.monotonic()
+    threads = {name: threading.Thread(target=run, args=(name, task), daemon=True) for name, task in tasks.items()}
+    for thread in threads.values():
+        thread.start()
+    said = 0
+    while any(thread.is_alive() for thread in threads.values()):
+        time.sleep(0.1)
+        elapsed = int(time.monotonic() - started)
+        if elapsed >= said + 10:
+            said = elapsed
+            busy = " and ".join(name for name, thread in threads.items() if thread.is_alive())
+            print(f"set-up: {elapsed} s of about 120 s: installing the {busy}", flush=True)
+    for failure in failures:
+        print(f"set-up: could not install the {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""`python -m workbook run`: execute the notebooks without a browser."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from workbook.errors import WorkbookError
+from workbook.runner import RunRequest, run_workbook
+
+
+def main() -> int:
+    """Parse the command line, run, and turn the reader's mistakes into one plain line."""
+    parser = argparse.ArgumentParser(
+        prog="workbook", description="Execute the workbook's notebooks and write one report."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="execute notebooks, print the headline table, write the HTML report")
+    run.add_argument(
+        "--profile", help="parameter file: smoke, cpu, gpu, full, or a path (default: gpu or cpu, as found)"
+    )
+    run.add_argument("--notebooks", nargs="*", default=[], metavar="NN", help="numbers of the notebooks (default: all)")
+    run.add_argument("--corpus", help="sample, hub:ORG/NAME, or a path to CSV, Parquet or JSONL")
+    run.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", dest="overrides", help="set any parameter")
+    arguments = parser.parse_args()
+    request = RunRequest(arguments.profile, tuple(arguments.notebooks), arguments.corpus, tuple(arguments.overrides))
+    try:
+        return run_workbook(request)
+    except WorkbookError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nStopped. What was measured is kept in runs/latest.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import pytest
+
+from workbook.errors import SettingError
+from workbook.runs import RUN_VARIABLE, create_run, open_run, read_json, write_json
+from workbook.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path))
+    monkeypatch.delenv(RUN_VARIABLE, raising=False)
+
+
+def test_latest_points_to_the_newest_run(tmp_path: Path) -> None:
+    create_run("one")
+    second = create_run("two")
+    assert (tmp_path / "latest").resolve() == second
+
+
+def test_notebooks_of_one_make_run_share_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = create_run("cpu")
+    monkeypatch.setenv(RUN_VARIABLE, str(directory))
+    assert open_run("01_a", Settings()).directory == open_run("02_b", Settings()).directory == directory
+
+
+def test_a_notebook_alone_opens_its_own_run() -> None:
+    run = open_run("05_batch", Settings(rows=9))
+    assert read_json(run.directory / "parameters" / "05_batch.json")["rows"] == 9
+
+
+def test_results_carry_the_environment() -> None:
+    run = open_run("05_batch", Settings())
+    run.write_results({"ratio": 1.5})
+    assert run.read_results()["ratio"] == 1.5
+    assert run.read_results()["environment"]["processors_usable"] >= 1
+
+
+def test_a_vanished_run_directory_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(RUN_VARIABLE, str(tmp_path / "gone"))
+    with pytest.raises(SettingError, match="gone"):
+        open_run("01_a", Settings())
+
+
+def test_json_refuses_nan_rather_than_write_what_others_cannot_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
