@@ -1,39 +1,29 @@
 """Text encoders of the e5 kind: load one, tokenise, pool, embed.
 
-An e5 wants "query: " or "passage: " before each text, the mean of the last hidden state over real tokens, and the L2 norm
-of that (model card of intfloat/multilingual-e5-base). Other BERT-like encoders are loaded the same way, without prefix.
+An e5 wants "query: " or "passage: " before each text, the mean of the last hidden state over real tokens, and the L2
+norm of that (model card of intfloat/multilingual-e5-base). Other BERT-like encoders load the same way, without prefix.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workbook.errors import CorpusError, ModelError, SettingError
+from workbook.models.sources import load_source
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 E5_PREFIX = "query: "
 MAX_LENGTH = 512
-HUB_TIMEOUT_S = 5.0
-SOURCES = '"bundled", "hub:ORG/NAME" or "path:DIR"'
-WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-TOKENIZER_FILES = ("tokenizer.json", "sentencepiece.bpe.model", "spiece.model", "vocab.txt", "vocab.json")
 # Encoders whose position ids start after the padding id, so that fewer positions are left than the configuration says.
 OFFSET_POSITIONS = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl", "xmod"}
 VOLATILE_CONFIG = {"transformers_version", "_name_or_path", "dtype", "torch_dtype", "architectures"}
@@ -92,6 +82,11 @@ class Encoder:
     max_length: int
     hidden_size: int
     layers: int
+
+    @property
+    def config(self) -> Any:
+        """The transformers configuration of the module."""
+        return self.module.config
 
     def tokenize(self, texts: Sequence[str], *, pad_to: int | None = None) -> Tokens:
         """Prefix, tokenise, truncate and pad a batch of texts.
@@ -192,18 +187,9 @@ def load_encoder(model: str, *, layers: int | None = None, prefix: str | None = 
         SettingError: `model` names no known source, or `layers` is outside 1..all.
         ModelError: the model cannot be found or read.
     """
-    kind, _, place = model.partition(":")
-    if model != "bundled" and (kind not in ("hub", "path") or not place):
-        raise SettingError(f"model={model!r} names no source: use {SOURCES}")
     if layers is not None and layers < 1:
         raise SettingError(f"layers={layers} must be at least 1")
-    with _quiet_transformers():
-        if kind == "bundled":
-            name, (module, tokenizer) = "multilingual-e5-small", _load_bundled()
-        elif kind == "hub":
-            name, (module, tokenizer) = place, _load_hub(place)
-        else:
-            name, (module, tokenizer) = Path(place).expanduser().resolve().name, _load_folder(Path(place).expanduser())
+    name, module, tokenizer = load_source(model)
     kept = _keep_layers(module, layers)
     module = module.float().eval().requires_grad_(False)
     return Encoder(
@@ -217,121 +203,6 @@ def load_encoder(model: str, *, layers: int | None = None, prefix: str | None = 
         hidden_size=int(module.config.hidden_size),
         layers=kept,
     )
-
-
-@contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """No progress bars and no lists of unused weights: a pooling layer that we drop is no news to a reader."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _load_bundled() -> tuple[Any, Any]:
-    from transformers import PreTrainedTokenizerFast
-
-    from workbook.models.bundled_e5 import build_module, build_tokenizer, read_bundled
-
-    model = read_bundled()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=build_tokenizer(model),
-        bos_token="<s>",
-        eos_token="</s>",
-        cls_token="<s>",
-        sep_token="</s>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-        mask_token="<mask>",
-        model_max_length=model.header.max_positions,
-    )
-    return build_module(model), tokenizer
-
-
-def _load_hub(name: str) -> tuple[Any, Any]:
-    """Download what the model needs, or take it from the hub's cache where the hub does not answer."""
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
-
-    other = 'use model = "bundled", or model = "path:DIR" with a folder that save_pretrained wrote'
-    try:
-        info = HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
-        folder = snapshot_download(name, revision=info.sha, allow_patterns=_needed_files(info.siblings or []))
-    except (HFValidationError, RepositoryNotFoundError) as error:
-        raise ModelError(
-            f"the hub has no model {name!r} that this machine may read; check the id, or {other}"
-        ) from error
-    except Exception as failure:  # the client's HTTP library is not ours to know: any failure means no download
-        try:
-            folder = snapshot_download(name, local_files_only=True)
-        except OSError:
-            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
-            raise ModelError(
-                f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}).\n"
-                f"With no hub, {other}."
-            ) from failure
-    return _load_folder(Path(folder))
-
-
-def _needed_files(siblings: Sequence[Any]) -> list[str]:
-    """Top-level files to download: configuration, tokenizer, and one set of weights, safetensors before pickles."""
-    names = [sibling.rfilename for sibling in siblings if "/" not in sibling.rfilename]
-    ending = ".safetensors" if any(name.endswith(".safetensors") for name in names) else ".bin"
-    small = (".json", ".txt", ".model")
-    return [name for name in names if name.endswith((*small, ending)) and not name.startswith(("tf_", "training_"))]
-
-
-def _load_folder(folder: Path) -> tuple[Any, Any]:
-    """Encoder and tokenizer from a folder that `save_pretrained` wrote."""
-    from transformers import AutoTokenizer
-
-    _refuse_incomplete(folder)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        module, loading = _read_weights(folder)
-    except Exception as error:  # whatever the reader of a damaged file meets: the folder is what has to be mended
-        raise ModelError(f"cannot read the model in {folder}: {type(error).__name__}: {error}") from error
-    missing = [key for key in loading["missing_keys"] if "pooler" not in key]
-    if missing:
-        raise ModelError(f"the weights in {folder} lack {len(missing)} tensors of the encoder, such as {missing[0]}")
-    if not tokenizer.is_fast:
-        raise ModelError(f"the tokenizer in {folder} has no fast form: save it with tokenizer.json")
-    return module, tokenizer
-
-
-def _refuse_incomplete(folder: Path) -> None:
-    if not folder.is_dir():
-        raise ModelError(f"there is no folder {folder}: model = {SOURCES}")
-    wanted = {
-        "config.json": ("config.json",),
-        f"weights ({WEIGHT_FILES[0]})": WEIGHT_FILES,
-        f"a tokenizer ({TOKENIZER_FILES[0]})": TOKENIZER_FILES,
-    }
-    absent = [what for what, names in wanted.items() if not any((folder / name).is_file() for name in names)]
-    if absent:
-        raise ModelError(
-            f"{folder} lacks {' and '.join(absent)}: write model and tokenizer there with save_pretrained({str(folder)!r})"
-        )
-
-
-def _read_weights(folder: Path) -> tuple[Any, dict[str, Any]]:
-    """The bare encoder and what loading it left out; the pooling layer is not built, or dropped where it must be."""
-    import torch
-    from transformers import AutoModel
-
-    options = {"local_files_only": True, "output_loading_info": True, "dtype": torch.float32}
-    try:
-        module, loading = AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
-    except TypeError:  # an encoder that never has one, such as DistilBERT
-        module, loading = AutoModel.from_pretrained(folder, **options)
-    return module, loading
 
 
 def _keep_layers(module: Any, layers: int | None) -> int:
@@ -364,7 +235,7 @@ def _fingerprint(module: Any, tokenizer: Any) -> str:
 
 
 def _default_prefix(name: str, module: Any, tokenizer: Any) -> str:
-    """ "query: " where the id, or the name its files carry, has e5 as a word of its own; else nothing."""
+    """The e5 prefix where the id, or the name its files carry, has e5 as a word of its own; else nothing."""
     names = (name, getattr(module.config, "_name_or_path", ""), getattr(tokenizer, "name_or_path", ""))
     return E5_PREFIX if any(re.search(r"(^|[-_/.])e5([-_.]|$)", each or "", re.IGNORECASE) for each in names) else ""
 

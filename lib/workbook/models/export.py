@@ -1,8 +1,9 @@
-"""Encoders as ONNX files, and the proof that they still answer as PyTorch does."""
+"""Encoders as ONNX files, written once and kept."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import logging
@@ -10,19 +11,18 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from workbook.artifacts import build_once, file_sha256
-from workbook.errors import ModelError, SettingError
-from workbook.models.e5 import Encoder, Tokens, mean_pool
+from workbook.errors import ModelError
+from workbook.models.e5 import Encoder, mean_pool
+from workbook.models.parity import parity_table
+from workbook.models.sessions import open_session
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from onnxruntime import InferenceSession
     from torch import nn
+
+__all__ = ["ExportedModel", "export_onnx", "open_session", "parity_table"]
 
 OPSET = 20
 RECIPE = 1  # raise it when the exported graph changes for a reason that no other part of the key shows
@@ -40,7 +40,7 @@ class ExportedModel:
 
     Attributes:
         path: the `model.onnx`.
-        sha256: of the model file, followed by its external data file where there is one.
+        sha256: of the model file; of both files' digests where the weights lie in a second one.
         hidden_size: width of the outputs.
         layers: encoder layers in it.
         max_length: most tokens a row may have.
@@ -140,9 +140,14 @@ def _write(encoder: Encoder, folder: Path, external: bool) -> None:
     except Exception as error:  # the exporter's errors have many types and one meaning
         raise ModelError(f"cannot export {encoder.source} to ONNX: {type(error).__name__}: {error}") from error
     files = _model_files(folder)
-    digest = file_sha256(files[0]) if len(files) == 1 else _joint_sha256(files)
-    manifest = {"sha256": digest, "bytes": sum(path.stat().st_size for path in files)}
+    manifest = {"sha256": _sha256(files), "bytes": sum(path.stat().st_size for path in files)}
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest) + "\n")
+
+
+def _sha256(files: Sequence[Path]) -> str:
+    """Digest of the one file, or of the files' digests in order where there are several."""
+    digests = [file_sha256(path) for path in files]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _with_pooling(module: nn.Module) -> nn.Module:
@@ -163,17 +168,6 @@ def _with_pooling(module: nn.Module) -> nn.Module:
 
 def _weight_bytes(module: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in module.parameters())
-
-
-def _joint_sha256(files: Sequence[Path]) -> str:
-    import hashlib
-
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

