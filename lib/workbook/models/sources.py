@@ -62,7 +62,8 @@ def _quiet_transformers() -> Iterator[None]:
 def _load_bundled() -> tuple[Any, Any]:
     import transformers
 
-    from workbook.models.bundled_e5 import build_module, build_tokenizer, read_bundled
+    from workbook.models.bundled_e5 import read_bundled
+    from workbook.models.bundled_encoder import build_module, build_tokenizer
 
     model = read_bundled()
     fast: Any = transformers.PreTrainedTokenizerFast
@@ -82,27 +83,27 @@ def _load_bundled() -> tuple[Any, Any]:
 
 def _load_hub(name: str) -> tuple[Any, Any]:
     """Download what the model needs, or take it from the hub's cache where the hub does not answer."""
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
     other = 'use model = "bundled", or model = "path:DIR" with a folder that save_pretrained wrote'
     try:
-        info = HfApi().model_info(name, timeout=HUB_TIMEOUT_S)
-        folder = snapshot_download(name, revision=info.sha, allow_patterns=_needed_files(info.siblings or []))
+        siblings = HfApi().model_info(name, timeout=HUB_TIMEOUT_S).siblings or []
+        folder = Path(snapshot_download(name, allow_patterns=_needed_files(siblings)))
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ModelError(
             f"the hub has no model {name!r} that this machine may read; check the id, or {other}"
         ) from error
     except Exception as failure:  # the client's HTTP library is not ours to know: any failure means no download
-        try:
-            folder = snapshot_download(name, local_files_only=True)
-        except OSError:
+        cached = try_to_load_from_cache(name, "config.json")
+        if not isinstance(cached, str):
             reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
             raise ModelError(
                 f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}).\n"
-                f"With no hub, {other}."
+                f"Without the hub, {other}."
             ) from failure
-    return _load_folder(Path(folder))
+        folder = Path(cached).parent
+    return _load_folder(folder)
 
 
 def _needed_files(siblings: Sequence[Any]) -> list[str]:
