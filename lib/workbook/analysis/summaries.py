@@ -136,6 +136,15 @@ def check_littles_law(summary: pd.DataFrame) -> pd.DataFrame:
     return result
 
 
+def arm_labels(frame: pd.DataFrame) -> pd.Series:
+    """What each row is called in a figure: its arm, with the concurrency where the arm has several."""
+    if "concurrency" not in frame:
+        return frame["arm"]
+    several = frame.groupby("arm")["concurrency"].transform("nunique") > 1
+    with_concurrency = frame["arm"] + ", " + frame["concurrency"].astype(str) + " in flight"
+    return frame["arm"].where(~several, with_concurrency)
+
+
 def as_json_values(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """A frame's rows as JSON values: plain numbers and strings, None for NaN and infinity."""
     return [{str(name): _json_value(value) for name, value in row.items()} for row in frame.to_dict("records")]
@@ -232,7 +241,7 @@ def _latencies(records: pd.DataFrame) -> pd.DataFrame:
     start, end = (good["intended_ns"], good["decoded_ns"]) if online else (good["start_ns"], good["pooled_ns"])
     concurrency = good["concurrency"] if online else 0
     frame = pd.DataFrame({"arm": good["arm"], "run": good["run"], "concurrency": concurrency})
-    frame["label"] = _labels(frame)
+    frame["label"] = arm_labels(frame)
     frame["order"] = good["request" if online else "batch"]
     by_run = frame.assign(start=start).groupby(["arm", "concurrency", "run"])["start"]
     frame["start_s"] = (start - by_run.transform("min")) / NS_PER_S
@@ -240,12 +249,6 @@ def _latencies(records: pd.DataFrame) -> pd.DataFrame:
     frame["latency_ms"] = (end - start) / NS_PER_MS
     frame["ms_per_row"] = frame["latency_ms"] / frame["rows"]
     return frame
-
-
-def _labels(frame: pd.DataFrame) -> pd.Series:
-    several = frame.groupby("arm")["concurrency"].transform("nunique") > 1
-    with_concurrency = frame["arm"] + ", " + frame["concurrency"].astype(str) + " in flight"
-    return frame["arm"].where(~several, with_concurrency)
 
 
 def _json_value(value: Any) -> Any:

@@ -1,0 +1,42 @@
+"""DataFrames as tables a reader can read: headings in words, units, sensible decimals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbook.display.wording import heading, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandas.io.formats.style import Styler
+
+
+def readable_table(frame: pd.DataFrame, caption: str = "", transpose: bool = False) -> Styler:
+    """A frame as a table with headings in words and three significant digits; a missing value is a dash.
+
+    Args:
+        frame: column names end in their unit (`_ms`, `_per_s`, `_percent`).
+        caption: what the table shows, one line above it.
+        transpose: quantities as rows; easier to read where there are many of them and few arms.
+    """
+    shown = frame.rename(columns=lambda name: heading(str(name))).rename(index=lambda name: heading(str(name)))
+    numbered = list(frame.index) == list(range(len(frame)))
+    if transpose and numbered and "arm" in shown:
+        shown, numbered = shown.set_index("arm"), False
+    shown = shown.T if transpose else shown
+    styler = shown.style.format(cell_text).set_caption(caption)
+    return styler.hide(axis="index") if numbered and not transpose else styler
+
+
+def cell_text(value: Any) -> str:
+    """One cell: whole numbers whole, other numbers with three significant digits, missing ones a dash."""
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    if isinstance(value, (float, np.floating)):
+        plain = float(value)
+        return f"{plain:,.0f}" if plain.is_integer() and abs(plain) < 1e15 else number(plain)
+    return "–" if value is None else str(value)
