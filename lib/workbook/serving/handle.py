@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import abc
+import io
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
-
-from typing_extensions import Self
+from typing import Any, Literal, TypeVar
 
 from workbook.errors import ServerError, WorkbookError
 from workbook.serving import control
+from workbook.serving.ports import LOOPBACK, Ports
 from workbook.serving.statistics import ModelStatistics
 
+_S = TypeVar("_S", bound="Server")
 ServerKind = Literal["embedded", "container", "remote"]
 _POLL_S = 0.05
+_SETTLE_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,13 @@ class Server(abc.ABC):
     """
 
     kind: ServerKind
-    http_url: str
-    grpc_url: str
-    metrics_url: str
-    models: tuple[str, ...]
-    log_file: Path | None = None
+
+    def __init__(self, ports: Ports, models: tuple[str, ...], log_file: Path | None, host: str = LOOPBACK) -> None:
+        self.http_url = f"{host}:{ports.http}"
+        self.grpc_url = f"{host}:{ports.grpc}"
+        self.metrics_url = f"{host}:{ports.metrics}"
+        self.models = models
+        self.log_file = log_file
 
     @property
     @abc.abstractmethod
@@ -73,12 +77,30 @@ class Server(abc.ABC):
         answer = control.get_json(self.http_url, "/v2")
         return ServerInfo(answer["name"], answer["version"], tuple(answer.get("extensions", ())))
 
-    def statistics(self, model: str) -> ModelStatistics:
+    def statistics(self, model: str, *, settled: bool = False) -> ModelStatistics:
         """The model's counters since it was loaded; subtract two readings to get what lies between.
+
+        Triton books a request a moment after it has answered it: a reading right behind the last answer can miss that
+        one.
+
+        Args:
+            model: its name.
+            settled: read until two readings 20 ms apart agree, at most for a second. For readings while no request
+            runs.
 
         Raises:
             ServerError: the server is gone or does not know the model.
         """
+        reading = self._read_statistics(model)
+        deadline_ns = time.perf_counter_ns() + 1_000_000_000
+        while settled and time.perf_counter_ns() < deadline_ns:
+            time.sleep(_SETTLE_S)
+            earlier, reading = reading, self._read_statistics(model)
+            if earlier == reading:
+                break
+        return reading
+
+    def _read_statistics(self, model: str) -> ModelStatistics:
         self.check_alive()
         answer = control.get_json(self.http_url, f"/v2/models/{model}/stats")
         return ModelStatistics.from_triton(max(answer["model_stats"], key=lambda stats: int(stats["version"])))
@@ -116,16 +138,20 @@ class Server(abc.ABC):
         while self.is_alive() and time.perf_counter_ns() < deadline_ns and _is_broken_connection(error):
             time.sleep(_POLL_S)
         if not self.is_alive():
-            return ServerError(f"The Triton server ended{self._how_it_ended()} while a request ran ({error}).", self.log_tail())
+            return ServerError(
+                f"The Triton server ended{self._how_it_ended()} while a request ran ({error}).", self.log_tail()
+            )
         return ServerError(f"Triton refused a request: {error}", self.log_tail(10))
 
     def _how_it_ended(self) -> str:
         return ""
 
-    def __enter__(self) -> Self:
+    def __enter__(self: _S) -> _S:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -143,12 +169,11 @@ def tail_of(text: str, lines: int) -> str:
     return "\n".join(text.rstrip().splitlines()[-lines:]) if lines > 0 else ""
 
 
-def read_tail(file: Path, lines: int) -> str:
-    """The last lines of a log file, at most the last 256 KiB of it; empty where there is no file."""
+def read_tail(file: Path | None, lines: int, *, from_byte: int = 0) -> str:
+    """The last lines of a log file, of its last 256 KiB at most and none before `from_byte`; empty without a file."""
     try:
-        with file.open("rb") as log:
-            log.seek(0, 2)
-            log.seek(max(0, log.tell() - (256 << 10)))
+        with file.open("rb") if file else io.BytesIO() as log:
+            log.seek(max(from_byte, log.seek(0, io.SEEK_END) - (256 << 10)))
             return tail_of(log.read().decode(errors="replace"), lines)
     except FileNotFoundError:
         return ""
@@ -162,7 +187,9 @@ def model_names(repository: Path, models: Sequence[str] | None) -> tuple[str, ..
     """
     there = sorted(folder.name for folder in repository.iterdir() if folder.is_dir()) if repository.is_dir() else []
     if not there:
-        raise ServerError(f"There is no model in the repository {repository}; assemble one first (assemble_repository).")
+        raise ServerError(
+            f"There is no model in the repository {repository}; assemble one first (assemble_repository)."
+        )
     missing = sorted(set(models or ()) - set(there))
     if missing:
         raise ServerError(f"The repository {repository} has no model {', '.join(missing)}; it has {', '.join(there)}.")

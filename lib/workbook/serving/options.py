@@ -75,7 +75,7 @@ class ServerOptions:
             _check_port(name, getattr(self, name))
         if self.model_control_mode not in _CONTROL_MODES:
             raise SettingError(
-                f"ServerOptions.model_control_mode is {self.model_control_mode!r}; give one of {', '.join(_CONTROL_MODES)}."
+                f"ServerOptions.model_control_mode is {self.model_control_mode!r}; give {' or '.join(_CONTROL_MODES)}."
             )
 
 

@@ -24,8 +24,8 @@ class Ports:
 def choose_ports(options: ServerOptions) -> Ports:
     """The ports the options ask for, free ones for the rest.
 
-    All sockets are held until the last is chosen, so no two are the same. Another program may take one before Triton does:
-    the caller has to be ready for that.
+    All sockets are held until the last is chosen, so no two are the same. Another program may take one before Triton
+    does: the caller has to be ready for that.
 
     Raises:
         ServerError: a port that was asked for is taken.

@@ -8,10 +8,16 @@ from collections.abc import Callable, Sequence
 
 from workbook.errors import ServerError
 from workbook.serving import control
+from workbook.serving.handle import tail_of
 
 _POLL_S = 0.05
+_LINES_SHOWN = 40
 _MESSAGE = re.compile(r"^E\d{4} [\d:.]+ \d+ \S+\] ?(.*)$")
-_PORT_TAKEN = re.compile(r"address already in use|socket .* already in use|failed to start .* (service|server)", re.IGNORECASE)
+_PORT_TAKEN = re.compile(
+    r"address already in use|socket .* already in use|port is already allocated|failed to start .* (service|server)",
+    re.I,
+)
+_NORMAL_WITHOUT_GPU = ("CudaDriverHelper", "unable to create stream")
 
 
 class PortTakenError(ServerError):
@@ -49,7 +55,7 @@ def wait_until_ready(
             raise ServerError(
                 f"Triton was not ready after {timeout_s:g} s (startup_timeout_s; give more where a model loads slowly)."
                 f"{_first_error(log())}",
-                log(),
+                tail_of(log(), _LINES_SHOWN),
             )
         time.sleep(_POLL_S)
 
@@ -64,12 +70,13 @@ def _ready(http_url: str, models: Sequence[str], expected_name: str | None) -> b
 
 def _ended(log: str) -> ServerError:
     if _PORT_TAKEN.search(log):
-        return PortTakenError(f"Triton could not take its port.{_first_error(log)}", log)
-    return ServerError(f"Triton ended while it started.{_first_error(log)}", log)
+        return PortTakenError(f"Triton could not take its port.{_first_error(log)}", tail_of(log, _LINES_SHOWN))
+    return ServerError(f"Triton ended while it started.{_first_error(log)}", tail_of(log, _LINES_SHOWN))
 
 
 def _first_error(log: str) -> str:
     for line in log.splitlines():
-        if match := _MESSAGE.match(line):
+        match = _MESSAGE.match(line)
+        if match and not any(sign in line for sign in _NORMAL_WITHOUT_GPU):
             return f" Its first error: {match.group(1).strip()}"
     return ""

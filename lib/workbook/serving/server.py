@@ -24,8 +24,9 @@ def start_server(
     """Start a server and wait until its models are ready.
 
     Args:
-        kind: `embedded` (a process of this machine), `container` (Docker), `auto` (the container where Docker and an NVIDIA
-            GPU are found, else embedded), or `remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]` for a server that runs already.
+        kind: `embedded` (a process of this machine), `container` (Docker), `auto` (the container where Docker and an
+        NVIDIA
+            GPU are found, else embedded), or `remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]` (runs already).
         repository: folder with one folder a model; not used by a remote server.
         models: which of them to serve; None: all.
         options: ports, time limits, Triton's settings.

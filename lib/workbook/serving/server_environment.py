@@ -1,8 +1,8 @@
 """The small Python environment that holds the embedded Triton server, beside the workbook's own.
 
-The wheel nvidia-pytriton brings the server; its Python stub needs NumPy 1.26 while the workbook needs NumPy 2. So the server
-has an environment of its own with the old NumPy, and a `.pth` file that appends the workbook's packages behind it: a model's
-`import numpy` finds 1.26.4, its `import onnxruntime` the workbook's. (The stub does not read PYTHONPATH.)
+The wheel nvidia-pytriton brings the server; its Python stub needs NumPy 1.26 while the workbook needs NumPy 2. So the
+server has an environment of its own with the old NumPy, and a `.pth` file that appends the workbook's packages behind
+it: a model's `import numpy` finds 1.26.4, its `import onnxruntime` the workbook's. (The stub does not read PYTHONPATH.)
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def _no_libpython(name: str, facts: dict[str, Any]) -> str:
     elif "pyenv" in facts["base_prefix"]:
         fix = f"PYTHON_CONFIGURE_OPTS=--enable-shared pyenv install --force {version}, then make clean setup"
     else:
-        fix = "use a Python built with --enable-shared (Debian's with libpython, conda's, or uv's), then make clean setup"
+        fix = (
+            "use a Python built with --enable-shared (Debian's with libpython, conda's, or uv's), then make clean setup"
+        )
     return f"The embedded server needs {name}, which the Python in {facts['base_prefix']} lacks. To mend it: {fix}"
 
 
@@ -136,7 +138,9 @@ def _probe(folder: Path) -> dict[str, Any]:
     try:
         answer = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise SetupError(f"The server environment's Python {python} does not run ({error}). Run: make clean setup") from error
+        raise SetupError(
+            f"The server environment's Python {python} does not run ({error}). Run: make clean setup"
+        ) from error
     facts: dict[str, Any] = json.loads(answer.stdout)
     return facts
 
@@ -145,7 +149,7 @@ def _check_versions(folder: Path, facts: dict[str, Any]) -> None:
     ours = list(sys.version_info[:2])
     if facts["minor"] != ours:
         raise SetupError(
-            f"The server environment in {folder} has Python {_dotted(facts['minor'])}, the workbook runs on {_dotted(ours)}; "
+            f"The server environment in {folder} has Python {_dotted(facts['minor'])}, the workbook {_dotted(ours)}; "
             "its models could not import the workbook's packages. Run: make clean setup"
         )
     for package, found, needed in (
@@ -154,7 +158,7 @@ def _check_versions(folder: Path, facts: dict[str, Any]) -> None:
     ):
         if found != needed:
             raise SetupError(
-                f"The server environment in {folder} has {package} {found or 'not at all'}, {needed} is needed. Run: make setup"
+                f"The server environment in {folder} has {package} {found or 'not at all'}, not {needed}. Run: make setup"
             )
 
 
@@ -175,7 +179,9 @@ def _copy_backend(environment: ServerEnvironment) -> None:
     parts = environment.executable.parents[1]
     stub = parts / "python_backend_stubs" / _dotted(list(sys.version_info[:2])) / _STUB_NAME
     if not stub.is_file():
-        raise SetupError(f"The server wheel has no stub for Python {_dotted(list(sys.version_info[:2]))}: use 3.10 to 3.13.")
+        raise SetupError(
+            f"The server wheel has no stub for Python {_dotted(list(sys.version_info[:2]))}: use 3.10 to 3.13."
+        )
     folder = environment.backend_dir / "python"
     folder.mkdir(parents=True, exist_ok=True)
     for source in (*(parts / "backends" / "python").glob("*.*"), stub):

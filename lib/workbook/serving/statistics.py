@@ -2,9 +2,11 @@
 
 How Triton counts (checked against 2.51, and as its statistics extension documents):
 
-- a *request* carries one or more *inferences* (batch elements); the batcher puts requests together into one *execution*;
-- queue and compute times are added up **per request**: when an execution of 27 ms served six requests, `compute_infer_ns`
-  grows by 6 x 27 ms. Divided by the requests it is what a request sat through; added up, it exceeds the wall clock;
+- a *request* carries one or more *inferences* (batch elements); the batcher puts requests together into one
+  *execution*;
+- queue and compute times are added up **per request**: when an execution of 27 ms served six requests,
+  `compute_infer_ns` grows by 6 x 27 ms. Divided by the requests it is what a request sat through; added up, it
+  exceeds the wall clock;
 - `batches` counts the same times **once per execution**, by batch size. What the model itself costs is read there.
 """
 
@@ -49,8 +51,8 @@ class ModelStatistics:
         fail_count: requests answered with an error.
         inference_count: batch elements of the answered requests.
         execution_count: times the model ran.
-        success_ns: time from arrival at the model to its answer, added up over answered requests; transport is not in it.
-        fail_ns: the same over failed requests.
+        success_ns: time from arrival at the model to its answer, added up over answered requests; transport is not in
+        it. fail_ns: the same over failed requests.
         queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns: added up over answered requests.
         batches: the compute times once per execution, by batch size, smallest first.
     """
@@ -71,7 +73,7 @@ class ModelStatistics:
 
     @classmethod
     def from_triton(cls, stats: Mapping[str, Any]) -> ModelStatistics:
-        """Read one entry of `model_stats`, from HTTP's JSON or from gRPC's `as_json=True` (numbers as text, zeros left out)."""
+        """Read one entry of `model_stats`, from HTTP's JSON or gRPC's `as_json=True` (numbers as text, no zeros)."""
         durations = stats.get("inference_stats", {})
         return cls(
             model=stats["name"],
@@ -103,7 +105,7 @@ class ModelStatistics:
         counts = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS}
         if min(counts.values()) < 0:
             raise ServerError(
-                f"The counters of {self.model} went backwards: it was loaded anew between the two readings. Measure again."
+                f"The counters of {self.model} went backwards: it was loaded anew in between. Measure again."
             )
         return ModelStatistics(
             model=self.model, version=self.version, batches=_batch_delta(self.batches, earlier.batches), **counts
@@ -162,9 +164,7 @@ class ModelStatistics:
         return _ratio(sum(getattr(batch, name) for batch in self.batches), executions * _NS_PER_MS)
 
 
-_COUNTERS = tuple(
-    name for name in ModelStatistics.__dataclass_fields__ if name not in ("model", "version", "batches")
-)
+_COUNTERS = tuple(name for name in ModelStatistics.__dataclass_fields__ if name not in ("model", "version", "batches"))
 
 
 def _batch(stats: Mapping[str, Any]) -> BatchStatistics:

@@ -102,7 +102,7 @@ class SupervisedProcess:
         if self._process is None:
             return False
         try:
-            return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+            return bool(self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return False
 

@@ -1,19 +1,21 @@
 """The process between the workbook and Triton: whatever happens to either, nothing is left behind.
 
 Run by file path in isolated mode (`python -I -S supervisor.py`), so it imports the standard library only and starts in
-a few hundredths of a second. It lives in a session of its own, out of reach of the terminal's Ctrl-C and of a kernel manager
-that kills its kernel's process group. It reads one job from its standard input (a line of JSON), starts the server, reports
-on its standard output and waits for the first of:
+a few hundredths of a second. It lives in a session of its own, out of reach of the terminal's Ctrl-C and of a kernel
+manager that kills its kernel's process group. It reads one job from its standard input (a line of JSON), starts the
+server, reports on its standard output and waits for the first of:
 
 - the parent asks for a stop (any further byte), closes the pipe, or is gone (a new parent process id);
 - SIGTERM or SIGHUP;
 - the server's own end.
 
 Then it terminates the server, kills what the server started, and removes its shared-memory files. Should the supervisor
-itself be killed, the kernel kills the server with it (PR_SET_PDEATHSIG); what is then left is cleared by the next start.
+itself be killed, the kernel kills the server with it (PR_SET_PDEATHSIG); what is then left is cleared by the next
+start.
 
-Everything a server owns carries an identity `<supervisor pid>-<its start, clock ticks since boot>-<pid namespace>`: in the name
-of its shared-memory files and so on the command line of its Python stubs. A process id alone would be reused one day.
+Everything a server owns carries an identity `<supervisor pid>-<its start, clock ticks since boot>-<pid namespace>`:
+in the name of its shared-memory files and so on the command line of its Python stubs. A process id alone would be
+reused one day.
 """
 
 from __future__ import annotations
@@ -72,14 +74,14 @@ def is_stale(identity: str) -> bool:
 
 
 def processes_of(identity: str) -> list[int]:
-    """Process ids of this user, the caller left out, whose command line names the identity: the server and its stubs."""
+    """Process ids whose command line names the identity, this user's, not the caller's own: server and stubs."""
     token = identity.encode()
     found = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if folder.name.isdigit() and int(folder.name) != os.getpid() and folder.stat().st_uid == os.getuid():
-                if token in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
+            other = folder.name.isdigit() and int(folder.name) != os.getpid()
+            if other and folder.stat().st_uid == os.getuid() and token in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
     return found
 
 
@@ -178,7 +180,7 @@ class _Supervisor:
                 os.read(self.wakeup_read, 4096)
 
     def _orphaned(self) -> bool:
-        return os.getppid() != self.job["parent_pid"]
+        return bool(os.getppid() != self.job["parent_pid"])
 
     def _stop(self) -> int | None:
         if self.server is None:
