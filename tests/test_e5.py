@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_encoder import save_tiny
 
+from tiny_encoder import save_tiny
 from workbook.errors import CorpusError, ModelError, SettingError
 from workbook.models.e5 import Encoder, Tokens, embed, load_encoder, mean_pool
 
@@ -215,7 +215,7 @@ def test_unreachable_hub_names_the_alternatives_quickly(monkeypatch: pytest.Monk
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     start_ns = time.perf_counter_ns()
-    with pytest.raises(ModelError, match='"bundled".*"path:DIR"') as caught:
+    with pytest.raises(ModelError, match=r'"bundled".*"path:DIR"') as caught:
         load_encoder("hub:intfloat/multilingual-e5-base")
     assert (time.perf_counter_ns() - start_ns) / 1e9 < 5
     assert len(str(caught.value).splitlines()) == 2
