@@ -44,8 +44,7 @@ def start_server(
 
     if kind.startswith("remote:"):
         return remote.connect(kind, models or ())
-    if kind == "auto":
-        kind = "container" if container.is_usable() else "embedded"
+    kind = resolve_kind(kind)
     if kind not in ("embedded", "container"):
         raise SettingError(
             f"server is {kind!r}; give auto, embedded, container or remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]."
@@ -54,3 +53,12 @@ def start_server(
         raise SettingError(f"A server of kind {kind!r} needs a model repository; give its folder.")
     start = embedded.start_embedded if kind == "embedded" else container.start_container
     return start(repository, models, options, log_file)
+
+
+def resolve_kind(kind: str) -> str:
+    """What `auto` stands for on this machine; any other kind as it is."""
+    from workbook.serving import container
+
+    if kind != "auto":
+        return kind
+    return "container" if container.is_usable() else "embedded"
