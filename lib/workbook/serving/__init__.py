@@ -13,8 +13,8 @@
         delta.queue_ms, delta.execution_infer_ms, delta.mean_batch_size
 
 `start_server(kind, repository, *, models, options, log_file)` takes `auto`, `embedded`, `container` or
-`remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]`. The handle has `http_url`, `grpc_url`, `metrics_url`, `models`, `pid`,
-`log_file`, `server_info`, `statistics(model)`, `model_config(model)`, `log_tail(lines)`, `is_alive()`, `check_alive()`,
+`remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]`. The handle has `http_url`, `grpc_url`, `metrics_url`, `models`,
+`pid`, `log_file`, `server_info`, `statistics(model)`, `model_config(model)`, `log_tail(lines)`, `is_alive()`, `check_alive()`,
 `explain_failure(error)`, `cpu_seconds()`, `load_model(name)`, `unload_model(name)`, `stop()`. Leaving the `with` block,
 an exception, Ctrl-C, SIGTERM or the end of this process in any other way stops the server and removes what it left.
 

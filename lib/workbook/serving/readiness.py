@@ -75,8 +75,8 @@ def _ended(log: str) -> ServerError:
 
 
 def _first_error(log: str) -> str:
-    for line in log.splitlines():
-        match = _MESSAGE.match(line)
-        if match and not any(sign in line for sign in _NORMAL_WITHOUT_GPU):
-            return f" Its first error: {match.group(1).strip()}"
-    return ""
+    errors = [match.group(1).strip() for line in log.splitlines() if (match := _MESSAGE.match(line))]
+    telling = [error for error in errors if not any(sign in error for sign in _NORMAL_WITHOUT_GPU)]
+    # Triton goes on to name the model; what it printed before may be about a folder it could do without
+    telling.sort(key=lambda error: "failed to load" not in error)
+    return f" Its first error: {telling[0]}" if telling else ""

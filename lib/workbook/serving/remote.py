@@ -69,8 +69,8 @@ def connect(address: str, models: Sequence[str]) -> RemoteServer:
     server = RemoteServer(ports, tuple(models), None, host=host)
     if not control.is_ready(server.http_url):
         raise ServerError(
-            f"No ready Triton server answers at http://{server.http_url} (from {address!r}). Start it, open the port, or "
-            f"give its HTTP port: {_SYNTAX}."
+            f"No ready Triton server answers at http://{server.http_url} (from {address!r}). Start it, open the port, "
+            f"or give its HTTP port: {_SYNTAX}."
         )
     _check_reachable(host, ports.grpc, address)
     for model in models:

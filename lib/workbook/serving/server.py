@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from workbook.errors import SettingError
 from workbook.serving.handle import Server, ServerInfo
 from workbook.serving.options import ServerOptions
 
-__all__ = ["Server", "ServerInfo", "ServerOptions", "start_server"]
+__all__ = ["Server", "ServerInfo", "ServerOptions", "resolve_kind", "start_server"]
 
 
 def start_server(
-    kind: str | Literal["auto", "embedded", "container"],
+    kind: str,
     repository: Path | None = None,
     *,
     models: Sequence[str] | None = None,
@@ -42,13 +41,9 @@ def start_server(
     """
     from workbook.serving import container, embedded, remote
 
+    kind = resolve_kind(kind)
     if kind.startswith("remote:"):
         return remote.connect(kind, models or ())
-    kind = resolve_kind(kind)
-    if kind not in ("embedded", "container"):
-        raise SettingError(
-            f"server is {kind!r}; give auto, embedded, container or remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]."
-        )
     if repository is None:
         raise SettingError(f"A server of kind {kind!r} needs a model repository; give its folder.")
     start = embedded.start_embedded if kind == "embedded" else container.start_container
@@ -56,9 +51,19 @@ def start_server(
 
 
 def resolve_kind(kind: str) -> str:
-    """What `auto` stands for on this machine; any other kind as it is."""
-    from workbook.serving import container
+    """The kind that will really be started: `embedded`, `container`, or a `remote:` address as it is.
 
-    if kind != "auto":
-        return kind
-    return "container" if container.is_usable() else "embedded"
+    Raises:
+        SettingError: no such kind, or a malformed address.
+    """
+    from workbook.serving import container, remote
+
+    if kind == "auto":
+        return "container" if container.is_usable() else "embedded"
+    if kind.startswith("remote:"):
+        remote.parse_address(kind)
+    elif kind not in ("embedded", "container"):
+        raise SettingError(
+            f"server is {kind!r}; give auto, embedded, container or remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]."
+        )
+    return kind

@@ -158,7 +158,8 @@ def _check_versions(folder: Path, facts: dict[str, Any]) -> None:
     ):
         if found != needed:
             raise SetupError(
-                f"The server environment in {folder} has {package} {found or 'not at all'}, not {needed}. Run: make setup"
+                f"The server environment in {folder} has {package} {found or 'not at all'}, not {needed}. "
+                "Run: make setup"
             )
 
 
@@ -207,3 +208,16 @@ def _write_pth(file: Path) -> None:
     text = "".join(f"{folder}\n" for folder in folders)
     if not file.exists() or file.read_text() != text:
         file.write_text(text)
+
+
+def main() -> None:
+    """What `make setup` runs: prepare, and say in one line what there is or what is missing."""
+    try:
+        environment = prepare()
+    except SetupError as error:
+        raise SystemExit(f"set-up: {error}") from None
+    print(f"Triton {TRITON_VERSION} is ready in {environment.folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -49,13 +49,14 @@ def shared_memory_prefix(identity: str) -> str:
 
 
 def process_start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it is not there."""
+    """When a process started, in clock ticks since boot (/proc/PID/stat); None if it has ended or never was."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # the command name, in parentheses, may hold blanks: count from the last one
-    return int(text.rpartition(")")[2].split()[19])
+    # the command name, in parentheses, may hold blanks: count from the last one; fields 3 (state) and 22 (start)
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def own_identity() -> str:
@@ -186,12 +187,18 @@ class _Supervisor:
         if self.server is None:
             return None
         if self.server.poll() is None:
-            self.server.terminate()
             try:
-                self.server.wait(self.job["grace_s"])
+                self._end_gently()
             except subprocess.TimeoutExpired:
                 self.server.kill()
         return self.server.wait()
+
+    def _end_gently(self) -> None:
+        assert self.server is not None
+        # with the parent gone nobody waits for what a gentle end writes, and a new kernel may want the memory
+        grace_s = 0 if self._orphaned() else self.job["grace_s"]
+        self.server.terminate()
+        self.server.wait(grace_s)
 
     def _remove_everything(self) -> None:
         if self.server is not None:
