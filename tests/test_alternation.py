@@ -7,7 +7,7 @@ from workbook.measuring.alternation import alternate
 def test_the_order_turns_round_every_time() -> None:
     seen: list[str] = []
 
-    def arm(name: str):  # noqa: ANN202
+    def arm(name: str):
         return lambda run: seen.append(f"{name}{run}") or f"{name}{run}"
 
     results = alternate({"a": arm("a"), "b": arm("b")}, repeats=4, progress=False)

@@ -15,8 +15,8 @@ def alternate(
 ) -> dict[str, list[Result]]:
     """Run every arm `repeats` times: forwards in even rounds, backwards in odd ones.
 
-    With arms A and B and four repeats the order is A B, B A, A B, B A. A steady drift of the machine then weighs equally
-    on each arm, and run i of one arm stands beside run i of the other: they may be compared as a pair.
+    With arms A and B and four repeats the order is A B, B A, A B, B A. A steady drift of the machine then weighs
+    equally on each arm, and run i of one arm stands beside run i of the other: they may be compared as a pair.
 
     Args:
         arms: name -> function that measures it once, given the number of the run from 0.

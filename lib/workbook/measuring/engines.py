@@ -113,6 +113,19 @@ class OnnxEngine(Engine):
 
 
 @contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let PyTorch compute with this many threads; afterwards with as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def torch_engine(
     encoder: Encoder, threads: int, device: str, precision: Precision, pooling: Pooling
 ) -> Iterator[TorchEngine]:
@@ -125,11 +138,10 @@ def torch_engine(
 
     if device == "cuda" and not torch.cuda.is_available():
         raise SettingError("device is 'cuda' and PyTorch sees no GPU: set device to auto or cpu.")
-    threads_before, device_before = torch.get_num_threads(), next(encoder.module.parameters()).device
-    torch.set_num_threads(threads)
+    device_before = next(encoder.module.parameters()).device
     encoder.module.to(device)
     try:
-        yield TorchEngine(encoder, device, precision, pooling)
+        with torch_threads(threads):
+            yield TorchEngine(encoder, device, precision, pooling)
     finally:
         encoder.module.to(device_before)
-        torch.set_num_threads(threads_before)

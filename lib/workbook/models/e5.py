@@ -20,6 +20,7 @@ from workbook.errors import CorpusError, ModelError, SettingError
 from workbook.models.sources import load_source
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor, nn
 
 E5_PREFIX = "query: "
@@ -87,6 +88,24 @@ class Encoder:
     def config(self) -> Any:
         """The transformers configuration of the module."""
         return self.module.config
+
+    def describe(self) -> pd.DataFrame:
+        """What was loaded, one row a property: `property`, `value`."""
+        import pandas as pd
+
+        parameters = sum(p.numel() for p in self.module.parameters())
+        properties = {
+            "source": self.source,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "layers": self.layers,
+            "hidden size": self.hidden_size,
+            "parameters": f"{parameters:,}",
+            "of them in the vocabulary's table": f"{self.config.vocab_size * self.hidden_size:,}",
+            "longest row, tokens": self.max_length,
+            "prefix": repr(self.prefix),
+        }
+        return pd.DataFrame(list(properties.items()), columns=["property", "value"])
 
     def tokenize(self, texts: Sequence[str], *, pad_to: int | None = None) -> Tokens:
         """Prefix, tokenise, truncate and pad a batch of texts.

@@ -20,6 +20,7 @@ from workbook.models.parity import parity_table
 from workbook.models.sessions import open_session
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import nn
 
 __all__ = ["ExportedModel", "export_onnx", "open_session", "parity_table"]
@@ -55,6 +56,19 @@ class ExportedModel:
     max_length: int
     source: str
     bytes: int
+
+    def describe(self) -> pd.DataFrame:
+        """What was exported, one row a property: `property`, `value`."""
+        import pandas as pd
+
+        properties = {
+            "file": self.path.name,
+            "size, MB": f"{self.bytes / 1e6:,.1f}",
+            "SHA-256": self.sha256[:16],
+            "inputs": ", ".join(INPUTS),
+            "outputs": ", ".join(OUTPUTS),
+        }
+        return pd.DataFrame(list(properties.items()), columns=["property", "value"])
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -125,7 +139,7 @@ def _write(encoder: Encoder, folder: Path, external: bool) -> None:
     try:
         with _silence():
             program: Any = torch.onnx.export(
-                _with_pooling(encoder.module),
+                with_pooling(encoder.module),
                 (ids, mask),
                 input_names=INPUTS,
                 output_names=OUTPUTS,
@@ -159,7 +173,7 @@ def _sha256(files: Sequence[Path]) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def _with_pooling(module: nn.Module) -> nn.Module:
+def with_pooling(module: nn.Module) -> nn.Module:
     """The encoder with the three outputs of the exported graph."""
     import torch
 

@@ -33,8 +33,8 @@ QUESTIONS = (
 def ranking_table(encoder: Encoder) -> pd.DataFrame:
     """Cosine of each question to each passage.
 
-    e5 puts "query: " before a question and "passage: " before a text that may answer it (its model card); an encoder that
-    was trained without prefixes gets none.
+    e5 puts "query: " before a question and "passage: " before a text that may answer it (its model card); an encoder
+    that was trained without prefixes gets none.
 
     Returns:
         Index: the question's language; one column a passage's language; `ranks right`: its own passage comes first.

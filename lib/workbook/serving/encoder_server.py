@@ -27,8 +27,8 @@ def start_encoder_server(
 ) -> Server:
     """Write the repository into the run directory and serve the encoder and the null model from it.
 
-    The encoder computes with `settings.compute_threads` threads in each of `settings.instances` instances. The null model
-    answers at once: it shows what client and server cost when the model costs nothing.
+    The encoder computes with `settings.compute_threads` threads in each of `settings.instances` instances. The null
+    model answers at once: it shows what client and server cost when the model costs nothing.
 
     Args:
         encoder: gives the vocabulary's size, so that a wrong token id is refused with a plain message.

@@ -111,6 +111,11 @@ class ModelStatistics:
             model=self.model, version=self.version, batches=_batch_delta(self.batches, earlier.batches), **counts
         )
 
+    def __add__(self, other: ModelStatistics) -> ModelStatistics:
+        """Both stretches of the same model together; times by batch size are left out, the sums hold."""
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTERS}
+        return ModelStatistics(model=self.model, version=self.version, **counts)
+
     @property
     def mean_batch_size(self) -> float:
         """Batch elements per execution; NaN where nothing ran."""

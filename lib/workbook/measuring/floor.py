@@ -1,0 +1,103 @@
+"""What the workload must cost on this machine at least: its operations, and how many of them a second are possible."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbook.measuring.batches import Batch
+from workbook.measuring.engines import torch_threads
+
+if TYPE_CHECKING:
+    import torch
+
+    from workbook.models.e5 import Encoder
+
+_MEASURE_S = 0.3
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Prediction made before the measurement.
+
+    Attributes:
+        flop: of all rows, padding included.
+        ceiling_flop_per_s: reached by a bare matrix product of the encoder's own shapes.
+        rows: in the workload.
+    """
+
+    flop: float
+    ceiling_flop_per_s: float
+    rows: int
+
+    @property
+    def rows_per_s(self) -> float:
+        """Throughput that no arm of this precision on these threads can exceed."""
+        return self.rows / (self.flop / self.ceiling_flop_per_s)
+
+    @property
+    def sentence(self) -> str:
+        """The prediction in words."""
+        return (
+            f"{self.rows:,} rows cost {self.flop / 1e12:.2f} TFLOP, padding included: {self.flop / self.rows / 1e9:.2f} "
+            f"GFLOP a row. A bare matrix product reaches {self.ceiling_flop_per_s / 1e9:.0f} GFLOP/s here, so no arm "
+            f"can handle more than {self.rows_per_s:.1f} rows/s."
+        )
+
+
+def predict_floor(encoder: Encoder, batches: Sequence[Batch], threads: int, device: str = "cpu") -> Floor:
+    """Count the workload's operations and measure the machine's ceiling for them, in about a second.
+
+    Args:
+        encoder: its layers are counted.
+        batches: the workload.
+        threads: PyTorch computes the matrix product with, on a CPU.
+        device: `cpu`, `cuda` or `auto`.
+    """
+    flop = sum(encoder_flop(encoder, *batch.input_ids.shape) for batch in batches)
+    tokens = max(batch.padded_tokens for batch in batches)
+    ceiling = _matrix_product_flop_per_s(tokens, encoder.hidden_size, _ffn_size(encoder), threads, device)
+    return Floor(flop, ceiling, sum(batch.rows for batch in batches))
+
+
+def encoder_flop(encoder: Encoder, batch: int, sequence: int) -> float:
+    """Floating-point operations of one forward pass, a multiply-add counted as two.
+
+    Each weight of the layers' matrices is used once a token: 2 x weights x tokens. Attention adds the two products of
+    `sequence x sequence` scores with `hidden` columns: 2 x 2 x hidden x sequence a token and layer (Vaswani et al.
+    2017, section 3.2). Embedding look-ups, norms and softmax are left out: a few percent, so the floor is a floor.
+    """
+    tokens = batch * sequence
+    hidden = encoder.hidden_size
+    weights = encoder.layers * (4 * hidden * hidden + 2 * hidden * _ffn_size(encoder))
+    return 2.0 * weights * tokens + encoder.layers * 4.0 * hidden * sequence * tokens
+
+
+def _ffn_size(encoder: Encoder) -> int:
+    return int(encoder.config.intermediate_size)
+
+
+def _matrix_product_flop_per_s(tokens: int, hidden: int, ffn: int, threads: int, device: str) -> float:
+    """Best of a few rounds of the encoder's largest product, `tokens hidden` x `hidden ffn`, in fp32."""
+    import torch
+
+    place = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    left, right = torch.rand(tokens, hidden, device=place), torch.rand(hidden, ffn, device=place)
+    with torch_threads(threads):
+        return max(_rate(left, right, place) for _ in range(_ROUNDS))
+
+
+def _rate(left: torch.Tensor, right: torch.Tensor, place: torch.device) -> float:
+    import torch
+
+    products, started_ns = 0, time.perf_counter_ns()
+    while time.perf_counter_ns() - started_ns < _MEASURE_S * 1e9:
+        left @ right
+        if place.type == "cuda":
+            torch.cuda.synchronize()
+        products += 1
+    seconds = (time.perf_counter_ns() - started_ns) / 1e9
+    return 2.0 * left.shape[0] * left.shape[1] * right.shape[1] * products / seconds
