@@ -14,9 +14,10 @@
 
 `start_server(kind, repository, *, models, options, log_file)` takes `auto`, `embedded`, `container` or
 `remote:HOST:GRPC_PORT[:HTTP_PORT[:METRICS_PORT]]`. The handle has `http_url`, `grpc_url`, `metrics_url`, `models`,
-`pid`, `log_file`, `server_info`, `statistics(model)`, `model_config(model)`, `log_tail(lines)`, `is_alive()`, `check_alive()`,
-`explain_failure(error)`, `cpu_seconds()`, `load_model(name)`, `unload_model(name)`, `stop()`. Leaving the `with` block,
-an exception, Ctrl-C, SIGTERM or the end of this process in any other way stops the server and removes what it left.
+`pid`, `log_file`, `server_info`, `statistics(model)`, `model_config(model)`, `log_tail(lines)`, `is_alive()`,
+`check_alive()`, `explain_failure(error)`, `cpu_seconds()`, `load_model(name)`, `unload_model(name)`, `stop()`. Leaving
+the `with` block, an exception, Ctrl-C, SIGTERM or the end of this process in any other way stops the server and removes
+what it left.
 
 `workbook.serving.server_environment.prepare()` completes the environment of the embedded server; `make setup` calls it.
 """
