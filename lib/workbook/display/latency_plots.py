@@ -86,7 +86,7 @@ def trace_over_time(latencies: pd.DataFrame, scale: str = "auto", title: str = "
         for run, part in group.groupby("run"):
             figure.add_trace(_run_trace(part, row - 1, int(run), group["run"].nunique()), row=row, col=1)
     figure.update_annotations(x=0, xanchor="left", font={"size": 14, "color": INK})
-    figure.update_yaxes(**axis.layout, title_text="ms", matches="y")
+    figure.update_yaxes(**axis.layout, title_text="latency (ms)", matches="y")
     return figure.update_xaxes(title_text="time since the start of the run (s)", row=max(1, len(groups)), col=1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from workbook.analysis.intervals import ratio_interval
 from workbook.analysis.split import PARTS, LatencySplit
 from workbook.analysis.summaries import latency_percentile, least_requests
 from workbook.display.wording import milliseconds, number, plural
@@ -90,10 +91,22 @@ def _share(split: LatencySplit, name: str) -> str:
 
 
 def _drift(label: str, group: pd.DataFrame) -> str:
-    third = group.groupby("run")["start_s"].transform("max") / 3
-    first = group.loc[group["start_s"] <= third, "latency_ms"].median()
-    last = group.loc[group["start_s"] >= 2 * third, "latency_ms"].median()
-    percent = 100 * (last / first - 1)
-    if abs(percent) < STEADY_PERCENT:
-        return f"{label} is steady (median moves by {percent:+.0f}% from the first to the last third of a run)"
-    return f"{label} gets {'slower' if percent > 0 else 'faster'}: its median moves by {percent:+.0f}% within a run"
+    """How the median moves within the runs; a drift only where it is large and the runs agree on it."""
+    runs = [run for _, run in group.groupby("run") if len(run) > 1]
+    thirds = [_first_and_last_third(run) for run in runs]
+    if not thirds:
+        return f"{label} has too few values to show a drift"
+    ratio = ratio_interval([last for _, last in thirds], [first for first, _ in thirds])
+    moves = f"median moves by {100 * (ratio.estimate - 1):+.0f}% from the first to the last third of a run"
+    shown_by_runs = not ratio.known or not ratio.low <= 1 <= ratio.high
+    if abs(ratio.estimate - 1) < STEADY_PERCENT / 100:
+        return f"{label} is steady ({moves})"
+    if not shown_by_runs:
+        return f"{label} shows no drift that its runs agree on ({moves}, not in all alike)"
+    return f"{label} gets {'slower' if ratio.estimate > 1 else 'faster'} ({moves})"
+
+
+def _first_and_last_third(run: pd.DataFrame) -> tuple[float, float]:
+    ordered = run.sort_values("start_s")["latency_ms"]
+    third = max(1, len(ordered) // 3)
+    return float(ordered.iloc[:third].median()), float(ordered.iloc[-third:].median())

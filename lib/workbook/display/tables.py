@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbook.analysis.summaries import arm_labels
 from workbook.display.wording import heading, number
 
 if TYPE_CHECKING:
@@ -16,17 +17,19 @@ if TYPE_CHECKING:
 def readable_table(frame: pd.DataFrame, caption: str = "", transpose: bool = False) -> Styler:
     """A frame as a table with headings in words and three significant digits; a missing value is a dash.
 
+    A column of empty texts, such as the note of a summary that misses nothing, is left out.
+
     Args:
         frame: column names end in their unit (`_ms`, `_per_s`, `_percent`).
         caption: what the table shows, one line above it.
         transpose: quantities as rows; easier to read where there are many of them and few arms.
     """
-    shown = frame.rename(columns=lambda name: heading(str(name))).rename(index=lambda name: heading(str(name)))
     numbered = list(frame.index) == list(range(len(frame)))
-    if transpose and numbered and "arm" in shown:
-        shown, numbered = shown.set_index("arm"), False
-    shown = shown.T if transpose else shown
-    styler = shown.style.format(cell_text).set_caption(caption)
+    filled = frame.loc[:, [name for name in frame if not (frame[name] == "").all()]]
+    if transpose and numbered and "arm" in filled:
+        filled = filled.set_index(arm_labels(filled).rename(None)).drop(columns="arm")
+    shown = filled.rename(columns=lambda name: heading(str(name)))
+    styler = (shown.T if transpose else shown).style.format(cell_text).set_caption(caption)
     return styler.hide(axis="index") if numbered and not transpose else styler
 
 

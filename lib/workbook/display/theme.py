@@ -58,7 +58,7 @@ def template() -> go.layout.Template:
             "title": {
                 "x": 0,
                 "xref": "container",
-                "pad": {"l": 16},
+                "pad": {"l": 16, "t": 14},
                 "yref": "container",
                 "y": 1,
                 "yanchor": "top",
@@ -70,7 +70,7 @@ def template() -> go.layout.Template:
             "plot_bgcolor": "white",
             "xaxis": axis,
             "yaxis": axis,
-            "margin": {"l": 16, "r": 24, "t": 84, "b": 48},
+            "margin": {"l": 16, "r": 24, "t": 92, "b": 48},
             "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
             "hoverlabel": {"font": {"family": FONT, "size": 13}},
             "bargap": 0.35,

@@ -1,0 +1,105 @@
+"""Panels over stored records: turn a control, the figure is drawn again from the same rows, no server needed."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbook.analysis.summaries import latency_table
+from workbook.display.latency_plots import box_plot, trace_over_time, violin_plot
+from workbook.errors import SettingError, WorkbookError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+QUANTITIES = {"one request or batch": "latency_ms", "one row": "ms_per_row"}
+KINDS = ("box", "violin", "over time")
+WIDTH = 860
+"""Pixels. A FigureWidget measures its place before it has one and would stay at 700."""
+STATIC_FIGURE = "application/vnd.workbook.figure+json"
+"""Mime type of the figure as it stands, for the report: JupyterLab knows no such type and draws the panel itself."""
+
+
+def latency_panel(*records: pd.DataFrame) -> LatencyPanel:
+    """A panel over request or batch records; the last line of a notebook cell."""
+    return LatencyPanel(latency_table(*records))
+
+
+def draw_latencies(
+    latencies: pd.DataFrame, labels: Sequence[str], quantity: str = "latency_ms", scale: str = "auto", kind: str = "box"
+) -> go.Figure:
+    """The figure that a position of the controls stands for.
+
+    Raises:
+        SettingError: no arm chosen, or no figure of that kind.
+    """
+    chosen = latencies[latencies["label"].isin(labels)]
+    if chosen.empty:
+        raise SettingError("Nothing is chosen. Choose at least one arm in the list on the left.")
+    if kind == "box":
+        return box_plot(chosen, quantity, scale)
+    if kind == "violin":
+        return violin_plot(chosen, quantity, scale)
+    if kind == "over time":
+        return trace_over_time(chosen.assign(latency_ms=chosen[quantity]), scale)
+    raise SettingError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}.")
+
+
+class LatencyPanel:
+    """Controls, a figure and its reading.
+
+    Attributes:
+        widget: what JupyterLab shows.
+        figure: the plotly FigureWidget that is drawn again in place.
+        reading: the sentence under the figure, or what went wrong.
+        arms, quantity, scale, kind: the controls; set `.value` to move one.
+    """
+
+    def __init__(self, latencies: pd.DataFrame) -> None:
+        import ipywidgets as widgets
+        import plotly.graph_objects as go
+
+        self.latencies = latencies
+        labels = list(latencies["label"].unique())
+        self.arms = widgets.SelectMultiple(
+            options=labels, value=labels, rows=max(2, min(6, len(labels))), description="arms"
+        )
+        self.quantity = widgets.Dropdown(options=list(QUANTITIES.items()), description="time for")
+        self.scale = widgets.ToggleButtons(options=["auto", "linear", "log"], description="axis")
+        self.kind = widgets.ToggleButtons(options=list(KINDS), description="figure")
+        self.reading = widgets.HTML()
+        self.figure = go.FigureWidget()
+        choices = widgets.VBox([self.quantity, self.scale, self.kind])
+        self.widget = widgets.VBox([widgets.HBox([self.arms, choices]), self.figure, self.reading])
+        for control in (self.arms, self.quantity, self.scale, self.kind):
+            control.observe(self.redraw, names="value")
+        self.redraw()
+
+    def redraw(self, change: Any = None) -> None:
+        """Draw the figure that the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
+        try:
+            drawn = draw_latencies(
+                self.latencies, self.arms.value, self.quantity.value, self.scale.value, self.kind.value
+            )
+        except WorkbookError as error:
+            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
+            return
+        except Exception as error:  # a callback's traceback goes to a log that nobody reads
+            sentence = html.escape(f"The figure cannot be drawn: {type(error).__name__}: {error}")
+            self.reading.value = f"<p role='alert'>{sentence}</p>"
+            return
+        with self.figure.batch_update():
+            self.figure.data = ()
+            self.figure.layout = drawn.layout.update(width=WIDTH)
+            self.figure.add_traces(drawn.data)
+        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
+        bundle = dict(self.widget._repr_mimebundle_(**options))
+        standing = json.loads(self.figure.to_json())
+        del standing["layout"]["width"]
+        return {**bundle, STATIC_FIGURE: standing}

@@ -1,0 +1,76 @@
+import json
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbook.display.widgets import KINDS, STATIC_FIGURE, LatencyPanel, draw_latencies
+from workbook.errors import SettingError
+
+
+def latencies(count=50):
+    rng = np.random.default_rng(0)
+    frames = [
+        pd.DataFrame({"label": label, "run": np.arange(count) % 4, "start_s": np.arange(count) / 10, "rows": 32,
+                      "latency_ms": rng.lognormal(5, 0.3, count)})
+        for label in ("batch", "online")
+    ]  # fmt: skip
+    return pd.concat(frames, ignore_index=True).assign(ms_per_row=lambda frame: frame["latency_ms"] / 32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("quantity", ["latency_ms", "ms_per_row"])
+@pytest.mark.parametrize("scale", ["auto", "linear", "log"])
+def test_every_position_of_the_controls_draws(kind, quantity, scale):
+    assert draw_latencies(latencies(), ["batch", "online"], quantity, scale, kind).data
+
+
+def test_moving_a_control_draws_the_same_figure_anew():
+    panel = LatencyPanel(latencies())
+    figure, reading = panel.figure, panel.reading.value
+    assert {trace.type for trace in panel.figure.data} == {"box", "scatter"}
+    panel.kind.value = "over time"
+    assert panel.figure is figure and {trace.type for trace in panel.figure.data} == {"scatter"}
+    assert panel.reading.value != reading and "The slowest took" in panel.reading.value
+    panel.arms.value = ("online",)
+    assert "batch" not in panel.reading.value and len(panel.figure.data) == 4
+    panel.kind.value, panel.scale.value = "box", "log"
+    assert panel.figure.layout.xaxis.type == "log"
+    panel.quantity.value = "ms_per_row"
+    assert "one row" in panel.figure.layout.xaxis.title.text
+
+
+def test_a_mistake_is_a_sentence_in_the_panel():
+    panel = LatencyPanel(latencies())
+    panel.arms.value = ()
+    assert "Choose at least one arm" in panel.reading.value
+    panel.arms.value = ("batch",)
+    assert "median" in panel.reading.value
+
+
+def test_a_surprise_is_a_sentence_too_and_escaped():
+    panel = LatencyPanel(latencies())
+    panel.latencies = panel.latencies.rename(columns={"latency_ms": "<b>"})
+    panel.redraw()
+    assert "The figure cannot be drawn: KeyError: " in panel.reading.value and "<b>" not in panel.reading.value
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(SettingError, match="kind is 'pie'"):
+        draw_latencies(latencies(), ["batch"], kind="pie")
+
+
+def test_20_000_requests_are_drawn_anew_within_a_second():
+    panel = LatencyPanel(latencies(10_000))
+    for kind in ("violin", "over time", "box"):
+        start = time.perf_counter()
+        panel.kind.value = kind
+        assert time.perf_counter() - start < 1
+
+
+def test_the_panel_leaves_a_picture_of_itself_for_the_report():
+    bundle = LatencyPanel(latencies())._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    layout = json.loads(json.dumps(bundle[STATIC_FIGURE]))["layout"]
+    assert layout["title"]["text"].endswith("?") and "width" not in layout
