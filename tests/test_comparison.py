@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from workbook.analysis.comparison import Arm, Conditions, check_comparable, compare_arms, differences, verdict_of
+from workbook.analysis.comparison import check_comparable, compare_arms, differences, verdict_of
 from workbook.analysis.intervals import Interval
 from workbook.errors import NotComparableError, SettingError
+from workbook.measuring.conditions import Arm, Conditions
 
 BATCH = Conditions(
     model="3f2a", rows=1024, real_tokens=39_000, padded_tokens=62_000, batch_size=32, padding="longest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -103,6 +104,8 @@ def execute(notebook: Path, directory: Path, parameters: dict[str, Any]) -> bool
     started = time.monotonic()
     print(f"\n{notebook.stem}", flush=True)
     os.environ[RUN_VARIABLE] = str(directory)
+    # papermill warns of parameters that a notebook does not show; they were checked above, and the notebook takes them
+    logging.getLogger("papermill").setLevel(logging.ERROR)
     try:
         papermill.execute_notebook(
             str(notebook),
@@ -111,6 +114,8 @@ def execute(notebook: Path, directory: Path, parameters: dict[str, Any]) -> bool
             cwd=str(NOTEBOOKS_DIR),
             kernel_name="python3",
             log_output=False,
+            store_widget_state=False,  # a figure widget's state holds all of plotly.js
+            extra_arguments=["--log-level=ERROR"],
             progress_bar=sys.stderr.isatty(),
         )
     except papermill.PapermillExecutionError as error:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from workbook.analysis.comparison import Arm, Comparison, compare_arms
+from workbook.analysis.comparison import Comparison, compare_arms
+from workbook.measuring.conditions import Arm
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from workbook.analysis.comparison import Arm, Conditions
 from workbook.analysis.split import LatencySplit, split_latency
 from workbook.analysis.summaries import latency_table
 from workbook.measuring.alternation import alternate
 from workbook.measuring.batch import BatchJob, BatchResult, Device, EngineName, run_batch
 from workbook.measuring.batches import Batch, make_batches, restore_order
+from workbook.measuring.conditions import Arm, Conditions
 from workbook.measuring.load import send_all
 from workbook.measuring.scenario import Load, LoadResult
 from workbook.serving.encoder_server import ENCODER_MODEL

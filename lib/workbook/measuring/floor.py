@@ -42,9 +42,10 @@ class Floor:
     def sentence(self) -> str:
         """The prediction in words."""
         return (
-            f"{self.rows:,} rows cost {self.flop / 1e12:.2f} TFLOP, padding included: {self.flop / self.rows / 1e9:.2f} "
-            f"GFLOP a row. A bare matrix product reaches {self.ceiling_flop_per_s / 1e9:.0f} GFLOP/s here, so no arm "
-            f"can handle more than {self.rows_per_s:.1f} rows/s."
+            f"{self.rows:,} rows cost {self.flop / 1e12:.2f} TFLOP, padding included: "
+            f"{self.flop / self.rows / 1e9:.2f} GFLOP a row. A bare matrix product reaches "
+            f"{self.ceiling_flop_per_s / 1e9:.0f} GFLOP/s here, so no arm can handle more than "
+            f"{self.rows_per_s:.1f} rows/s."
         )
 
 

@@ -151,9 +151,9 @@ class _Reading:
     statistics: ModelStatistics
 
     @classmethod
-    def take(cls, server: Server, model: str) -> _Reading:
+    def take(cls, server: Server, model: str, *, settled: bool = False) -> _Reading:
         time_ns, process_ns = time.perf_counter_ns(), time.process_time_ns()
-        return cls(time_ns, process_ns, server.statistics(model))
+        return cls(time_ns, process_ns, server.statistics(model, settled=settled))
 
 
 def _prepare(server: Server, load: Load, batches: Sequence[ModelInputs]) -> list[PreparedRequest]:
@@ -222,14 +222,14 @@ def _run_to_the_end(
     from tqdm.auto import tqdm
 
     journal.open_window(0)
-    before = _Reading.take(server, load.model)
+    before = _Reading.take(server, load.model, settled=True)
     clients.go()
     with tqdm(total=rows, unit="row", desc=_title(load), leave=False, disable=not progress) as bar:
         while not clients.wait(_TICK_S):
             journal.raise_if_hopeless(server)
             bar.update(journal.rows_ended() - bar.n)
     journal.raise_if_hopeless(server)
-    return before, _Reading.take(server, load.model)
+    return before, _Reading.take(server, load.model, settled=True)
 
 
 def _wait_until(time_ns: int, server: Server, clients: Clients, journal: Journal) -> None:

@@ -54,7 +54,7 @@ class Load:
             "concurrency": (1, 1024),
             "warmup_s": (0, _LONGEST_S),
             "window_s": (0.05, _LONGEST_S),
-            "stability_percent": (0.1, 100),
+            "stability_percent": (0.1, 1000),
             "max_windows": (STABLE_WINDOWS, 1000),
             "timeout_s": (0.05, _LONGEST_S),
         }
