@@ -250,7 +250,8 @@ def _to_array(raw: bytes | memoryview, datatype: str, shape: Any) -> NDArray[Any
     """A tensor's bytes as an array, without a copy; read-only where the bytes are."""
     if datatype in NUMPY_TYPES:
         return np.frombuffer(raw, dtype=NUMPY_TYPES[datatype]).reshape(tuple(shape))
-    from tritonclient.utils import deserialize_bf16_tensor, deserialize_bytes_tensor
+    if datatype == "BF16":  # NumPy has no such type: the upper half of a float32
+        return (np.frombuffer(raw, dtype="<u2").astype("<u4") << 16).view("<f4").reshape(tuple(shape))
+    from tritonclient.utils import deserialize_bytes_tensor
 
-    unpack = {"BYTES": deserialize_bytes_tensor, "BF16": deserialize_bf16_tensor}[datatype]
-    return np.asarray(unpack(bytes(raw))).reshape(tuple(shape))
+    return np.asarray(deserialize_bytes_tensor(bytes(raw))).reshape(tuple(shape))
