@@ -66,8 +66,8 @@ def perf_analyzer_version(program: Path) -> str:
     Raises:
         LoadError: it does not run on this machine.
     """
-    printed = _run([str(program), "--version"], timeout_s=30).stdout
-    return printed.strip().removeprefix("Perf Analyzer Version ")
+    done = _run([str(program), "--version"], timeout_s=30)
+    return (done.stdout + done.stderr).strip().removeprefix("Perf Analyzer Version ")
 
 
 def write_input_data(batches: Sequence[ModelInputs], path: Path) -> int:

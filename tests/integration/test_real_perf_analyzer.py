@@ -1,0 +1,82 @@
+"""The real perf_analyzer against the real server; skipped where it is neither on PATH nor named by $PERF_ANALYZER."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from workbook.errors import LoadError
+from workbook.measuring.agreement import agreement_table, compare_with_perf_analyzer
+from workbook.measuring.batches import Batch, make_batches
+from workbook.measuring.capacity import measure_capacity
+from workbook.measuring.load import Load
+from workbook.measuring.perf_analyzer import find_perf_analyzer, perf_analyzer_version, run_perf_analyzer
+from workbook.models.e5 import Encoder
+from workbook.serving.handle import Server
+
+pytestmark = pytest.mark.integration
+
+TEXTS = [f"Flood warning number {n}: the river has reached the lower town and still rises" for n in range(32)]
+QUICK = {"window_s": 1.0, "warmup_s": 0.5, "stability_percent": 1000.0}
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    found = find_perf_analyzer(os.environ.get("PERF_ANALYZER", ""))
+    if found is None:
+        pytest.skip("perf_analyzer is neither on PATH nor named by $PERF_ANALYZER")
+    return found
+
+
+@pytest.fixture(scope="module")
+def batches(bundled_encoder: Encoder) -> list[Batch]:
+    return make_batches(bundled_encoder, TEXTS, 8)
+
+
+def test_it_says_its_version(program: Path):
+    assert "commit" in perf_analyzer_version(program)
+
+
+@pytest.mark.parametrize("transport", ["grpc", "http"])
+def test_it_sends_real_tokens(e5_server: Server, batches: list[Batch], program: Path, transport):
+    before = e5_server.statistics("e5_onnx", settled=True)
+    load = Load("e5_onnx", 2, transport, **QUICK)
+    measured = run_perf_analyzer(e5_server, load, batches, program).iloc[0]
+    delta = e5_server.statistics("e5_onnx", settled=True) - before
+    assert delta.inference_count == 8 * delta.success_count  # each request carries a batch of 8
+    assert measured["throughput_rows_per_s"] > 0
+    assert measured["concurrency"] == 2
+    # the mean of 2 requests in flight: latency and rate belong together (Little's law); rows/s / 8 are requests/s
+    assert measured["throughput_rows_per_s"] / 8 * measured["latency_p50_ms"] / 1000 == pytest.approx(2, rel=0.5)
+
+
+def test_its_errors_are_told(e5_server: Server, batches: list[Batch], program: Path):
+    with pytest.raises(LoadError, match="unknown model: 'nosuch'"):
+        run_perf_analyzer(e5_server, Load("nosuch"), batches, program)
+    with pytest.raises(LoadError, match="windows did not agree"):
+        never = Load("e5_onnx", window_s=0.2, stability_percent=0.1, max_windows=3)
+        run_perf_analyzer(e5_server, never, batches, program)
+
+
+def test_capacity_stands_beside_perf_analyzers(null_server: Server, batches: list[Batch], program: Path, tmp_path):
+    load = Load("null", **QUICK)
+    table = measure_capacity(
+        null_server, batches, tmp_path / "r.csv", concurrencies=(1,), program=program, load=load, progress=False
+    )
+    assert table["transport"].tolist() == ["grpc", "http"]
+    shares = table["requests_per_s"] / table["perf_analyzer_requests_per_s"]
+    assert shares.min() > 0.2  # a Python client; what matters is that e5 needs a hundredth of it
+
+
+def test_both_tools_agree_on_the_real_model(e5_server: Server, batches: list[Batch], program: Path, tmp_path: Path):
+    load = Load("e5_onnx", **QUICK)
+    measured = compare_with_perf_analyzer(
+        e5_server, load, batches, program, tmp_path / "r.csv", concurrencies=(1,), repeats=2, progress=False
+    )
+    assert measured["tool"].tolist() == ["workbook", "perf_analyzer", "perf_analyzer", "workbook"]
+    ratios = agreement_table(measured).iloc[0]
+    # a test machine is busy: within 5% is for a quiet one, a mistake in rows, time or unit would be a factor
+    assert 0.6 < ratios["throughput_ratio"] < 1.6
+    assert 0.6 < ratios["latency_p50_ratio"] < 1.6
