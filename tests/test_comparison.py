@@ -74,9 +74,9 @@ def test_one_run_is_a_ratio_without_an_interval():
         (1.01, 0.98, 1.04, "No difference that matters"),  # inside 5% with certainty
         (0.99, 0.97, 1.02, "No difference that matters"),
         (1.03, 1.01, 1.06, "No difference that matters"),  # told apart, but too small to matter
-        (1.20, 0.90, 1.60, "Undecided: A over B is 1.20"),
+        (1.20, 0.90, 1.60, "Undecided: A came out 1.20 times as fast as B"),
         (1.01, 0.80, 1.28, "Undecided"),  # close to equal, but the runs do not show it
-        (0.83, 0.60, 1.10, "Undecided: B over A is 1.20"),
+        (0.83, 0.60, 1.10, "Undecided: B came out 1.20 times as fast as A"),
     ],
 )
 def test_verdicts(estimate, low, high, start):

@@ -121,11 +121,17 @@ def test_bars_are_told_apart_without_colour():
 
 
 def test_throughput_bars_have_the_interval_of_the_mean():
-    bar = FIGURES["throughput"].data[0]
-    # 39 and 41: standard error 1, t(0.975, 1 df) = 12.706
-    assert bar.x[0] == 40 and bar.error_x.array[0] == pytest.approx(12.706, abs=0.001)
-    single = throughput_bars(RUNS.iloc[[0]])
-    assert single.data[0].error_x.array is None
+    runs = pd.DataFrame({"label": "a", "run": [0, 1, 2], "rows_per_s": [39.0, 40.0, 41.0]})
+    bar = throughput_bars(runs).data[0]
+    # standard deviation 1, standard error 1/sqrt(3) = 0.57735, t(0.975, 2 df) = 4.3027
+    assert bar.x[0] == 40 and bar.error_x.array[0] == pytest.approx(2.484, abs=0.001)
+    assert throughput_bars(runs.iloc[:2]).data[0].error_x.array is None  # two runs: nothing but the dots
+
+
+def test_a_whisker_never_reaches_below_zero_rows():
+    runs = pd.DataFrame({"label": "a", "run": [0, 1, 2], "rows_per_s": [1.0, 10.0, 40.0]})
+    bar = throughput_bars(runs).data[0]
+    assert bar.x[0] - bar.error_x.arrayminus[0] == pytest.approx(0)
 
 
 def test_split_bars_are_the_parts_in_order():

@@ -106,7 +106,7 @@ def test_a_run_of_executed_notebooks(run, monkeypatch):
     )
     assert len(set(page.ids)) == len(page.ids)
     assert all(link[1:] in page.ids for link in page.links if link.startswith("#"))
-    assert '<details class="code">' in text and "x&lt;y" in text
+    assert '<div class="code">' in text and "x&lt;y" in text
     for expected in ("AMD EPYC", "8.0 GiB", "TensorRT engines", "an NVIDIA GPU", "make run PROFILE=cpu"):
         assert expected in text
     for place in re.findall(r'<script type="application/json" id="[^"]*">(.*?)</script>', text, re.S):

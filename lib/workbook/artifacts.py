@@ -61,6 +61,7 @@ def build_once(kind: str, key: Mapping[str, Any], build: Callable[[Path], None])
         try:
             build(unfinished)
             (unfinished / "key.json").write_text(json.dumps(key, indent=2, sort_keys=True) + "\n")
+            unfinished.chmod(0o755)  # a container reads it as another user
             unfinished.rename(finished)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)

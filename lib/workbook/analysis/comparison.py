@@ -125,4 +125,7 @@ def verdict_of(first: str, second: str, ratio: Interval, smallest_difference_per
         )
     if told_apart:
         return f"{first} is {ratio.estimate:.2f} times as fast as {second} ({bounds})."
-    return f"Undecided: {first} over {second} is {ratio.estimate:.2f} ({bounds}); more runs would narrow it."
+    return (
+        f"Undecided: {first} came out {ratio.estimate:.2f} times as fast as {second}, but the runs do not settle it "
+        f"({bounds}); more runs would narrow it."
+    )

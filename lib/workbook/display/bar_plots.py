@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from workbook.analysis.intervals import runs_interval
+from workbook.analysis.intervals import Interval, runs_interval
 from workbook.analysis.split import PARTS, LatencySplit
 from workbook.analysis.summaries import arm_labels
 from workbook.display.drawing import dots, fill, name_rows, new_figure, spread_out
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 SEGMENT_LABEL_SHARE = 0.12
+FEWEST_RUNS_FOR_WHISKERS = 3
 
 
 def throughput_bars(runs: pd.DataFrame, title: str = "") -> go.Figure:
@@ -33,20 +34,20 @@ def throughput_bars(runs: pd.DataFrame, title: str = "") -> go.Figure:
     groups = {str(label): group["rows_per_s"].to_numpy() for label, group in runs.groupby("label", sort=False)}
     figure = new_figure(
         title or "How many rows a second does each way handle?",
-        "Bar: mean. Dots: single runs. Whiskers: 95% interval of the mean.",
+        "Bar: mean. Dots: single runs. Whiskers, from three runs on: 95% interval of the mean.",
         reading_of_throughput(runs),
         height=140 + 80 * len(groups),
     )
     for place, values in enumerate(groups.values()):
         interval = runs_interval(values)
-        half_width = (interval.high - interval.low) / 2 if interval.known else None
+        whisker = _whisker(interval, len(values))
         figure.add_trace(
             go.Bar(
                 x=[interval.estimate],
                 y=[place],
                 orientation="h",
                 marker=fill(place),
-                error_x={"array": [half_width], "color": INK, "thickness": 2, "width": 8} if half_width else None,
+                error_x=whisker,
                 hovertemplate="%{x:.4g} rows/s<extra></extra>",
             )
         )
@@ -54,6 +55,14 @@ def throughput_bars(runs: pd.DataFrame, title: str = "") -> go.Figure:
     means = [f"{label}<br><b>{number(values.mean())} rows/s</b>" for label, values in groups.items()]
     name_rows(figure, means)
     return figure.update_xaxes(title_text="throughput (rows per second)", rangemode="tozero")
+
+
+def _whisker(interval: Interval, runs: int) -> dict[str, Any] | None:
+    """The interval as a bar's whisker; with fewer than three runs it is so wide that it would only hide the dots."""
+    if not interval.known or runs < FEWEST_RUNS_FOR_WHISKERS:
+        return None
+    up, down = interval.high - interval.estimate, interval.estimate - max(0.0, interval.low)
+    return {"array": [up], "arrayminus": [down], "symmetric": False, "color": INK, "thickness": 2, "width": 8}
 
 
 def latency_split_bars(splits: Mapping[str, LatencySplit], title: str = "") -> go.Figure:

@@ -21,8 +21,8 @@ WIDGET_NOTE = "<p class='note'>Interactive in JupyterLab; here as it stood when 
 
 TEMPLATE = """
 {%- extends 'basic/index.html.j2' -%}
-{% block input_group %}<details class="code"><summary>code</summary>{{ super() }}</details>{% endblock %}
-{% block stream_stderr %}<details class="code"><summary>messages</summary>{{ super() }}</details>{% endblock %}
+{% block input_group %}<div class="code">{{ super() }}</div>{% endblock %}
+{% block stream_stderr %}<div class="code">{{ super() }}</div>{% endblock %}
 {% block footer %}{% endblock %}
 """
 
@@ -85,7 +85,7 @@ def _report_data(data: Mapping[str, Any], anchor: str) -> dict[str, Any]:
     if PLOTLY in data:
         return {"text/html": figure_html(data[PLOTLY], anchor)}
     if WIDGET in data:
-        return {"text/html": "<p class='note'>Interactive in JupyterLab.</p>"}
+        return {}  # a progress bar, or a control without a figure: nothing that would say anything on paper
     return {kind: value for kind, value in data.items() if kind != "application/javascript"}
 
 

@@ -17,18 +17,26 @@ if TYPE_CHECKING:
 def readable_table(frame: pd.DataFrame, caption: str = "", transpose: bool = False) -> Styler:
     """A frame as a table with headings in words and three significant digits; a missing value is a dash.
 
-    A column of empty texts, such as the note of a summary that misses nothing, is left out.
+    A column of empty texts, such as the note of a summary that misses nothing, is left out; a table without rows says
+    "none". Names in a column `measure` are put into words as the headings are.
 
     Args:
         frame: column names end in their unit (`_ms`, `_per_s`, `_percent`).
         caption: what the table shows, one line above it.
         transpose: quantities as rows; easier to read where there are many of them and few arms.
     """
+    import pandas as pd
+
+    if frame.empty:
+        frame = pd.DataFrame({caption or "rows": ["none"]})
+        caption = ""
     numbered = list(frame.index) == list(range(len(frame)))
     filled = frame.loc[:, [name for name in frame if not (frame[name] == "").all()]]
     if transpose and numbered and "arm" in filled:
         filled = filled.set_index(arm_labels(filled).rename(None)).drop(columns="arm")
     shown = filled.rename(columns=lambda name: heading(str(name)))
+    if "measure" in shown:
+        shown = shown.assign(measure=shown["measure"].map(heading))
     styler = (shown.T if transpose else shown).style.format(cell_text).set_caption(caption)
     return styler.hide(axis="index") if numbered and not transpose else styler
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
     from workbook.settings import Settings
 
-BATCH_TORCH = "batch, PyTorch"
-BATCH_ONNX = "batch, ONNX Runtime"
-ONLINE = "online, Triton"
+BATCH_TORCH = "PyTorch batch"
+BATCH_ONNX = "ONNX Runtime batch"
+ONLINE = "Triton online"
 SCOPE = "token ids in memory -> sentence embeddings as a NumPy array in the client"
 _WARM_UP_BATCHES = 2
 

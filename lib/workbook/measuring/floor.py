@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from workbook.measuring.batches import Batch
@@ -27,16 +28,34 @@ class Floor:
         flop: of all rows, padding included.
         ceiling_flop_per_s: reached by a bare matrix product of the encoder's own shapes.
         rows: in the workload.
+        measure: measures the ceiling again.
     """
 
     flop: float
     ceiling_flop_per_s: float
     rows: int
+    measure: Callable[[], float] = field(repr=False, compare=False)
 
     @property
     def rows_per_s(self) -> float:
         """Throughput that no arm of this precision on these threads can exceed."""
         return self.rows / (self.flop / self.ceiling_flop_per_s)
+
+    def verified(self, rows_per_s: float) -> tuple[Floor, str]:
+        """Hold the prediction against the fastest arm, with the ceiling measured once more, since machines change pace.
+
+        Returns:
+            The floor with the higher of the two ceilings, and what came out, in words.
+        """
+        floor = replace(self, ceiling_flop_per_s=max(self.ceiling_flop_per_s, self.measure()))
+        share = rows_per_s / floor.rows_per_s
+        reached = f"The fastest arm, {rows_per_s:.1f} rows/s, reached {share:.0%} of the floor's {floor.rows_per_s:.1f}"
+        if share <= 1:
+            return floor, f"{reached}: the prediction held."
+        return floor, (
+            f"{reached}, which cannot be: the machine was slower while the ceiling was measured than while the arms "
+            "ran. Something else is using it; read every number of this run with care."
+        )
 
     @property
     def sentence(self) -> str:
@@ -60,8 +79,8 @@ def predict_floor(encoder: Encoder, batches: Sequence[Batch], threads: int, devi
     """
     flop = sum(encoder_flop(encoder, *batch.input_ids.shape) for batch in batches)
     tokens = max(batch.padded_tokens for batch in batches)
-    ceiling = _matrix_product_flop_per_s(tokens, encoder.hidden_size, _ffn_size(encoder), threads, device)
-    return Floor(flop, ceiling, sum(batch.rows for batch in batches))
+    measure = partial(_matrix_product_flop_per_s, tokens, encoder.hidden_size, _ffn_size(encoder), threads, device)
+    return Floor(flop, measure(), sum(batch.rows for batch in batches), measure)
 
 
 def encoder_flop(encoder: Encoder, batch: int, sequence: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbook.serving.repository import DynamicBatching, assemble_repository, e5_onnx_spec, null_spec
+from workbook.serving.repository import Backend, DynamicBatching, assemble_repository, e5_onnx_spec, null_spec
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def start_encoder_server(
     models = [ENCODER_MODEL, NULL_MODEL]
     if kind.startswith("remote:"):
         return start_server(kind, models=models)
-    backend = "container" if kind == "container" else "embedded"
+    backend: Backend = "container" if kind == "container" else "embedded"
     spec = e5_onnx_spec(
         exported.hidden_size,
         backend=backend,

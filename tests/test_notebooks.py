@@ -1,0 +1,72 @@
+"""Every notebook, alone, from a clean kernel, with smoke parameters."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import pytest
+from papermill.exceptions import PapermillExecutionError
+
+from workbook.artifacts import PROJECT_DIR
+from workbook.display.report import build_report
+from workbook.settings import PARAMETERS_DIR, read_parameter_file
+
+NOTEBOOKS = sorted((PROJECT_DIR / "notebooks").glob("*.ipynb"))
+RESULT_FIELDS = {
+    "01_export_models": {"parity_min_cosine", "parity_max_abs_error", "ranks_right"},
+    "03_serve_with_triton": {"min_cosine", "capacity", "closed_loop"},
+    "05_batch_versus_online": {"batch_rows_per_s", "online_rows_per_s", "ratio", "ratio_ci95", "min_cosine"},
+}
+pytestmark = [pytest.mark.notebook, pytest.mark.timeout(600)]
+
+
+def execute(notebook: Path, output: Path, **parameters: Any) -> None:
+    smoke = read_parameter_file(PARAMETERS_DIR / "smoke.yaml")
+    papermill.execute_notebook(
+        notebook, output, {**smoke, **parameters}, kernel_name="python3", progress_bar=False, cwd=notebook.parent
+    )
+
+
+@pytest.fixture(autouse=True)
+def own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path))
+    monkeypatch.delenv("WORKBOOK_RUN", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_alone_and_leaves_results(notebook: Path, tmp_path: Path) -> None:
+    execute(notebook, tmp_path / "out.ipynb")
+    latest = tmp_path / "latest"
+    results = json.loads((latest / "results" / f"{notebook.stem}.json").read_text())
+    assert RESULT_FIELDS.get(notebook.stem, set()) <= results.keys()
+    assert {"question", "answer", "numbers"} <= results["headline"].keys()
+    assert results["environment"]["processors_usable"] >= 1
+    shutil.copy(tmp_path / "out.ipynb", latest / "notebooks" / notebook.name)
+    assert results["headline"]["question"] in build_report(latest).read_text()
+
+
+def test_online_and_batch_answers_are_the_same(tmp_path: Path) -> None:
+    execute(PROJECT_DIR / "notebooks" / "05_batch_versus_online.ipynb", tmp_path / "out.ipynb", rows=48)
+    results = json.loads((tmp_path / "latest" / "results" / "05_batch_versus_online.json").read_text())
+    assert results["min_cosine"] > 0.99999
+    assert results["ratio"] == pytest.approx(results["engine"]["ratio"] * results["serving"]["ratio"], rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [("rowz", 3, "Did you mean rows"), ("rows", 0, "between 1 and")])
+def test_a_wrong_parameter_stops_a_notebook_before_any_work(
+    tmp_path: Path, name: str, value: int, message: str
+) -> None:
+    with pytest.raises(PapermillExecutionError, match=message):
+        execute(PROJECT_DIR / "notebooks" / "01_export_models.ipynb", tmp_path / "out.ipynb", **{name: value})
+    executed = nbformat.read(tmp_path / "out.ipynb", 4)
+    assert sum(bool(cell.get("execution_count")) for cell in executed.cells) <= 4
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_committed_notebook_holds_no_output(notebook: Path) -> None:
+    cells = [cell for cell in nbformat.read(notebook, 4).cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
