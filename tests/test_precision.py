@@ -186,7 +186,7 @@ def test_malformed_files_are_named_before_conversion(exported: ExportedModel, tm
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(ModelError, match="there is no ONNX file .*nothing.onnx"):
+    with pytest.raises(ModelError, match=r"there is no ONNX file .*nothing\.onnx"):
         check_onnx(tmp_path / "nothing.onnx")
 
 
