@@ -302,6 +302,18 @@ def test_ctrl_c_ends_trtexec_and_what_it_started(tmp_path: Path, exported: Expor
     assert not list((tmp_path / "artifacts" / "engine").glob("*/"))
 
 
+def test_an_error_while_it_runs_ends_trtexec_at_once(tmp_path: Path, exported: ExportedModel):
+    def notify(line: str) -> None:
+        if "reading" in line:
+            raise ZeroDivisionError
+
+    start = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        build_engine(exported, "fp32", stand_in(tmp_path / "trt", "hang"), "GPU", notify=notify)
+    assert time.monotonic() - start < 20  # it would have slept for 60 s
+    assert not [pid for pid in (tmp_path / "trt" / "pids").read_text().split() if is_running(int(pid))]
+
+
 # ---- finding it -----------------------------------------------------------------------------------------------------
 
 

@@ -50,19 +50,19 @@ def run_logged(
     except OSError as error:
         raise SetupError(f"{command[0]} cannot be started: {error}") from error
     lines: list[str] = []
-    try:
-        with log_file.open("w") as log, process:
-            assert process.stdout is not None
+    with log_file.open("w") as log, process:
+        assert process.stdout is not None
+        try:
             for line in process.stdout:
                 log.write(line)
                 lines.append(line)
                 on_line(line.rstrip("\n"))
             return process.wait(), "".join(lines)
-    except BaseException:
-        _end_group(process)
-        if after_kill:
-            subprocess.run(after_kill, capture_output=True, timeout=60, check=False)
-        raise
+        except BaseException:
+            _end_group(process)  # before the with statement waits for its end
+            if after_kill:
+                subprocess.run(after_kill, capture_output=True, timeout=60, check=False)
+            raise
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
