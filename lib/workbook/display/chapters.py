@@ -54,6 +54,9 @@ def read_chapter(path: Path) -> Chapter:
     for number, output in enumerate(outputs):
         if "data" in output:
             output["data"] = _report_data(output["data"], f"{path.stem}-figure-{number}")
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if output.get("data", "shown")]
     title, body = _tidy(_to_html(notebook, path), path.stem)
     return Chapter(path.stem, title, body, any(output["output_type"] == "error" for output in outputs))
 
