@@ -145,7 +145,7 @@ def test_only_the_embedded_server_batches_different_lengths() -> None:
         (lambda: replace(null_spec(), max_batch_size=-1), "max_batch_size is -1"),
         (lambda: replace(null_spec(), outputs=()), "outputs are empty"),
         (lambda: replace(null_spec(), inputs=(IMAGE, IMAGE)), "more than once"),
-        (lambda: replace(null_spec(), backend=""), "no backend and no steps"),
+        (lambda: replace(null_spec(), backend=""), "there are no steps; give exactly one of the three"),
         (lambda: replace(null_spec(), parameters={"threads": 2}), "give text"),
         (
             lambda: e5_onnx_spec(backend="container", dynamic_batching=DynamicBatching(preferred_batch_sizes=(64,))),

@@ -56,6 +56,7 @@ def _to_message(spec: ModelSpec) -> Any:
     from tritonclient.grpc import model_config_pb2
 
     message = model_config_pb2.ModelConfig(name=spec.name, backend=spec.backend, max_batch_size=spec.max_batch_size)
+    message.platform, message.default_model_filename = spec.platform, spec.default_model_filename
     for tensors, target in ((spec.inputs, message.input), (spec.outputs, message.output)):
         for tensor in tensors:
             entry = target.add(name=tensor.name, data_type=f"TYPE_{tensor.dtype}", dims=tensor.dims)
@@ -118,6 +119,8 @@ def _from_message(message: Any) -> ModelSpec:
         dynamic_batching=_read_batching(message.dynamic_batching) if message.HasField("dynamic_batching") else None,
         parameters={key: message.parameters[key].string_value for key in sorted(message.parameters)},
         optimization=_read_optimization(message.optimization) if message.HasField("optimization") else None,
+        platform="" if message.HasField("ensemble_scheduling") else message.platform,
+        default_model_filename=message.default_model_filename,
         steps=tuple(
             EnsembleStep(step.model_name, dict(step.input_map), dict(step.output_map))
             for step in message.ensemble_scheduling.step

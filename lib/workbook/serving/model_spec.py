@@ -168,7 +168,9 @@ class ModelSpec:
     Attributes:
         name: folder in the repository.
         inputs, outputs: tensors, without the batch dimension where max_batch_size is above 0.
-        backend: for example onnxruntime, python, tensorrt; empty for an ensemble.
+        backend: for example onnxruntime, python, tensorrt; empty for an ensemble, or where `platform` stands for it.
+        platform: Triton's older word for backend and file format together, for example pytorch_libtorch.
+        default_model_filename: the weights' file in the version's folder; empty leaves the backend's own name.
         max_batch_size: most batch elements in one execution; 0: the model has no batch dimension of Triton's.
         instances: groups of copies; empty leaves Triton's default.
         dynamic_batching: None: every request runs alone.
@@ -190,6 +192,8 @@ class ModelSpec:
     parameters: Mapping[str, str] = field(default_factory=dict)
     optimization: Optimization | None = None
     steps: tuple[EnsembleStep, ...] = ()
+    platform: str = ""
+    default_model_filename: str = ""
 
     def __post_init__(self) -> None:
         _refuse_unless(
@@ -212,7 +216,11 @@ class ModelSpec:
         if self.steps:
             self._check_ensemble()
         else:
-            _refuse_unless(bool(self.backend), f"{self.name}: no backend and no steps", "give one of the two")
+            _refuse_unless(
+                bool(self.backend) != bool(self.platform),
+                f"{self.name}: backend is {self.backend!r}, platform {self.platform!r}, and there are no steps",
+                "give exactly one of the three",
+            )
 
     def _check_batching(self) -> None:
         batching, most = self.dynamic_batching, self.max_batch_size
@@ -236,8 +244,8 @@ class ModelSpec:
 
     def _check_ensemble(self) -> None:
         _refuse_unless(
-            not (self.backend or self.instances or self.dynamic_batching),
-            f"{self.name}: an ensemble with backend, instances or dynamic_batching",
+            not (self.backend or self.platform or self.instances or self.dynamic_batching),
+            f"{self.name}: an ensemble with backend, platform, instances or dynamic_batching",
             "set them on its members, an ensemble only routes tensors",
         )
         made = [tensor for step in self.steps for tensor in step.outputs.values()]
