@@ -23,7 +23,7 @@ REQUEST_COLUMNS: Mapping[str, str] = {
     "concurrency": "int64",  # requests kept in flight
     "client": "int64",  # which of the concurrent clients sent it, from 0
     "request": "int64",  # order of sending within the run, from 0
-    "window": "int64",  # measurement window in which it ended, from 0; -1 during warm-up
+    "window": "int64",  # measurement window in which it ended, from 0; -1 during warm-up and after the last window
     "first_row": "int64",  # position in the corpus of the request's first row
     "intended_ns": "int64",  # when it should have been sent; closed loop: when the client became free
     "sent_ns": "int64",  # when the client handed it to the transport
