@@ -1,0 +1,197 @@
+"""The rate of an ensemble, predicted from what its members cost alone, with the name of what limits it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from workbook.analysis.bottleneck import Bound, Demand, Stage, processor_bound
+from workbook.analysis.pipeline import Member, Simulated, simulate_pipeline
+from workbook.errors import SettingError
+from workbook.measuring.processor_time import CLIENT, SERVER
+from workbook.serving.ensemble_spec import MEMBER_A, MEMBER_B, EnsembleVariant, hop_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbook.measuring.ensemble_runs import Point
+
+WAITING = "connections waiting for batches to fill"
+IMAGE_BYTES = 3 * 256 * 448 * 2
+NEGLIGIBLE = 0.97
+"""Queueing is named as the limit where it costs more than 3% of what members and processors would allow."""
+
+
+@dataclass(frozen=True)
+class PipelineCosts:
+    """What one image costs, from measurements of each member alone.
+
+    Attributes:
+        a_work_s: A's instances for one image, on one processor of its own.
+        b_work_s: B's, likewise, without any stall.
+        a_processor_s: processor time of A's processes for one image.
+        b_processor_s: of B's.
+        transport_s: processor time of server and client for an image that comes in over the network and a JPEG that
+            goes back.
+        processors: of the machine.
+    """
+
+    a_work_s: float
+    b_work_s: float
+    a_processor_s: float
+    b_processor_s: float
+    transport_s: float
+    processors: int
+
+    def __post_init__(self) -> None:
+        for name in ("a_work_s", "b_work_s"):
+            if not getattr(self, name) > 0:
+                raise SettingError(f"{name} is {getattr(self, name)}: it must be above 0.")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is expected before it is measured.
+
+    Attributes:
+        per_s: images per second.
+        bottleneck: what limits it.
+        bounds: every bound looked at, the tightest first.
+        simulated: what the simulation of batches and queues says; its rate is one of the bounds.
+    """
+
+    per_s: float
+    bottleneck: str
+    bounds: tuple[Bound, ...]
+    simulated: Simulated
+
+    @property
+    def sentence(self) -> str:
+        """The prediction in one sentence."""
+        others = ", ".join(f"{bound.name} {bound.per_s:.0f}/s" for bound in self.bounds)
+        return f"Predicted: {self.per_s:.0f} images/s, limited by {self.bottleneck} (bounds: {others})."
+
+    def table(self) -> pd.DataFrame:
+        """The bounds as a table: `limit`, `images_per_s`, `decides`."""
+        import pandas as pd
+
+        rows = [(bound.name, bound.per_s, bound.name == self.bottleneck) for bound in self.bounds]
+        return pd.DataFrame(rows, columns=["limit", "images_per_s", "decides"])
+
+
+def costs_of(a: Point, b: Point, processors: int) -> PipelineCosts:
+    """Calibrate from one measurement of A and one of B, each alone.
+
+    The members' work is read from Triton's statistics, so that ceiling = instances x batch / execution comes out again;
+    transport is taken as proportional to the bytes that went through the network, a fit over both measurements.
+
+    Args:
+        a: A alone, busy.
+        b: B alone, busy, fed what A would hand it.
+        processors: of the machine.
+    """
+    work = {}
+    for point, pinned, instances in (
+        (a, a.variant.a_processors, a.variant.a_instances),
+        (b, b.variant.b_processors, b.variant.b_instances),
+    ):
+        stage = Stage.from_statistics(point.statistics[point.model], instances)
+        own = len(pinned) or processors
+        work[point.model] = min(instances, own) / stage.ceiling_per_s
+    hop = hop_bytes(a.variant)
+    moved = {MEMBER_A: IMAGE_BYTES + hop, MEMBER_B: hop}
+    spent = {p.model: _spent(p.processor_s_per_image) for p in (a, b)}
+    per_byte = sum(moved[m] * spent[m] for m in moved) / sum(moved[m] ** 2 for m in moved)
+    return PipelineCosts(
+        a_work_s=work[MEMBER_A],
+        b_work_s=work[MEMBER_B] - b.variant.b_stall_us / 1e6,
+        a_processor_s=a.processor_s_per_image.get(MEMBER_A, 0.0),
+        b_processor_s=b.processor_s_per_image.get(MEMBER_B, 0.0),
+        transport_s=per_byte * IMAGE_BYTES,
+        processors=processors,
+    )
+
+
+def _spent(seconds: Mapping[str, float]) -> float:
+    return seconds.get(SERVER, 0.0) + seconds.get(CLIENT, 0.0)
+
+
+def predict(costs: PipelineCosts, variant: EnsembleVariant, connections: int) -> Prediction:
+    """The ensemble's rate in this configuration.
+
+    The least of: both members' ceilings; what the processors can do, server and client included; and what a simulation
+    of the batchers allows so many connections, which is named only where it costs more than 3%.
+
+    Args:
+        costs: of one image.
+        variant: the configuration.
+        connections: requests in flight.
+    """
+    a, b = _members(costs, variant)
+    demands = [
+        Demand(MEMBER_A, costs.a_processor_s, variant.a_processors),
+        Demand(MEMBER_B, costs.b_processor_s, variant.b_processors),
+        Demand("server and client", costs.transport_s),
+    ]
+    shared = processor_bound(demands, costs.processors)
+    bounds = [
+        Bound(MEMBER_A, _ceiling(a)),
+        Bound(MEMBER_B, _ceiling(b)),
+        Bound(f"processors ({shared.name})", shared.per_s),
+    ]
+    simulated = simulate_pipeline(a, b, connections, transport_s=costs.transport_s)
+    tightest = min(bounds, key=lambda bound: bound.per_s)
+    if simulated.images_per_s < NEGLIGIBLE * tightest.per_s:
+        bounds.append(Bound(_name_of_wait(costs, variant, connections, simulated), simulated.images_per_s))
+    ordered = tuple(sorted((bound for bound in bounds if math.isfinite(bound.per_s)), key=lambda bound: bound.per_s))
+    return Prediction(ordered[0].per_s, ordered[0].name, ordered, simulated)
+
+
+def _name_of_wait(costs: PipelineCosts, variant: EnsembleVariant, connections: int, simulated: Simulated) -> str:
+    """Whether the batcher's delay is what costs, or just too few connections, or members that share processors."""
+    without = replace(variant, a_delay_us=0, b_delay_us=0)
+    rate = simulate_pipeline(*_members(costs, without), connections, transport_s=costs.transport_s).images_per_s
+    if simulated.images_per_s < NEGLIGIBLE * rate:
+        return WAITING
+    return "members sharing processors" if _share(variant) else "too few connections"
+
+
+def _share(variant: EnsembleVariant) -> bool:
+    a, b = set(variant.a_processors), set(variant.b_processors)
+    return not a or not b or bool(a & b)
+
+
+def _members(costs: PipelineCosts, variant: EnsembleVariant) -> tuple[Member, Member]:
+    share = _share(variant)
+    a = Member(
+        instances=variant.a_instances,
+        max_batch=variant.a_max_batch,
+        delay_s=variant.a_delay_us / 1e6,
+        work_s=costs.a_work_s,
+        pool="all" if share else "a",
+        processors=costs.processors if share else len(variant.a_processors),
+    )
+    b = Member(
+        instances=variant.b_instances,
+        max_batch=max(1, variant.b_max_batch),
+        delay_s=variant.b_delay_us / 1e6,
+        work_s=costs.b_work_s,
+        stall_s=variant.b_stall_us / 1e6,
+        pool="all" if share else "b",
+        processors=costs.processors if share else len(variant.b_processors),
+    )
+    return a, b
+
+
+def _ceiling(member: Member) -> float:
+    """Images per second of a member that has its processors to itself."""
+    busy = member.instances / (member.work_s + member.stall_s)
+    return min(busy, member.processors / member.work_s)
+
+
+def ceilings(costs: PipelineCosts, variant: EnsembleVariant) -> tuple[float, float]:
+    """Images per second of A and of B at most in this configuration, each with its processors to itself."""
+    a, b = _members(costs, variant)
+    return _ceiling(a), _ceiling(b)
