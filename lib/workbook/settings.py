@@ -51,6 +51,15 @@ class Settings:
     server: str = "auto"
     """`embedded`, `container`, `remote:HOST:GRPC_PORT:HTTP_PORT`, or `auto`."""
     instances: int = 1
+    """Copies of the served model that run at the same time."""
+    dynamic_batching: bool = True
+    """Whether Triton puts waiting requests together, where a notebook does not say otherwise."""
+    preferred_batch_sizes: tuple[int, ...] = ()
+    """Batch sizes that Triton sends off at once when reached; empty leaves it to the queue."""
+    queue_delay_microseconds: int = 0
+    """Longest time a request waits for others to share its batch."""
+    grpc_infer_thread_count: int = 0
+    """Threads that take requests off gRPC, where this Triton can be told; 0 leaves its default."""
     startup_timeout_s: float = 180.0
 
     # how it is measured
@@ -64,6 +73,28 @@ class Settings:
     """Windows tried before a measurement is reported as unstable."""
     perf_analyzer: str = ""
     """Path of perf_analyzer; empty looks on PATH, `none` leaves it out."""
+
+    # the benchmark of variants
+    variants: tuple[str, ...] = ("auto",)
+    """`auto` for all that this machine can run, or names such as `onnx_fp32` and `tensorrt_bf16`."""
+    benchmark_concurrency: tuple[int, ...] = (1, 2, 3, 4)
+    """Requests in flight in the benchmark's table; the article's range."""
+    request_rows: int = 1
+    """Tweets a request of the benchmark's first workload carries."""
+    sequence_length: int = 128
+    """Tokens every row of the benchmark's second workload is padded to, `batch_size` rows a request."""
+    cell_s: float = 1.5
+    """Seconds measured for each cell of the benchmark's first workload; the second sends a few requests a cell."""
+    rounds: int = 2
+    """Times the benchmark's table is measured, forwards and backwards in turn; even."""
+    quality_rows: int = 512
+    """Rows of the corpus on which variants are held against fp32."""
+    objective_ms: float = 250.0
+    """Latency objective: what a request may take from the moment it should have been sent."""
+    open_loop_s: float = 5.0
+    """Seconds of each open-loop measurement."""
+    load_percents: tuple[int, ...] = (50, 80, 120)
+    """Request rates of the open loop, in percent of what the closed loop reached."""
 
     # how the exported model is checked
     parity_batches: tuple[int, ...] = (1, 2, 32)
@@ -81,6 +112,15 @@ class Settings:
         _require_within("max_length", self.max_length, 2, 8192)
         _require_within("threads", self.threads, 0, 1024)
         _require_within("instances", self.instances, 1, 256)
+        _require_within("queue_delay_microseconds", self.queue_delay_microseconds, 0, 60_000_000)
+        _require_within("grpc_infer_thread_count", self.grpc_infer_thread_count, 0, 1024)
+        _require_within("request_rows", self.request_rows, 1, 4096)
+        _require_within("sequence_length", self.sequence_length, 2, 8192)
+        _require_within("cell_s", self.cell_s, 0.15, 600)
+        _require_within("rounds", self.rounds, 2, 1000)
+        _require_within("quality_rows", self.quality_rows, 2, 1_000_000)
+        _require_within("objective_ms", self.objective_ms, 0.1, 3_600_000)
+        _require_within("open_loop_s", self.open_loop_s, 0.2, 3600)
         _require_within("startup_timeout_s", self.startup_timeout_s, 1, 3600)
         _require_within("repeats", self.repeats, 2, 1000)
         _require_within("warmup_s", self.warmup_s, 0, 600)
@@ -90,18 +130,32 @@ class Settings:
         _require_within("smallest_difference_percent", self.smallest_difference_percent, 0, 1000)
         if self.layers is not None:
             _require_within("layers", self.layers, 1, 1000)
-        if self.repeats % 2:
-            raise SettingError(
-                f"repeats is {self.repeats}: it must be even, because the arms alternate A B B A. Set 2, 4, 6, ..."
-            )
-        for name, upper in (("concurrency", 1024), ("parity_batches", 4096), ("parity_lengths", 8192)):
+        for name in ("repeats", "rounds"):
+            if getattr(self, name) % 2:
+                raise SettingError(
+                    f"{name} is {getattr(self, name)}: it must be even, because the arms alternate A B B A. Set 2, 4, 6."
+                )
+        self._check_lists()
+        if self.device not in DEVICES:
+            raise SettingError(f"device is {self.device!r}: it must be one of {', '.join(DEVICES)}.")
+
+    def _check_lists(self) -> None:
+        if not self.variants:
+            raise SettingError('variants is empty: give ["auto"] or names such as ["onnx_fp32", "tensorrt_bf16"].')
+        uppers = {
+            "concurrency": 1024,
+            "benchmark_concurrency": 1024,
+            "load_percents": 1000,
+            "parity_batches": 4096,
+            "parity_lengths": 8192,
+            "preferred_batch_sizes": 4096,
+        }
+        for name, upper in uppers.items():
             values = getattr(self, name)
-            if not values:
+            if not values and name != "preferred_batch_sizes":
                 raise SettingError(f"{name} is empty: give at least one whole number, for example {name}: [1].")
             for value in values:
                 _require_within(name, value, 1, upper)
-        if self.device not in DEVICES:
-            raise SettingError(f"device is {self.device!r}: it must be one of {', '.join(DEVICES)}.")
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Settings:
@@ -181,8 +235,9 @@ def _injected_names(executed_cells: Iterable[str]) -> list[str]:
 
 
 def _require_types(settings: Settings) -> None:
-    """Every field has the type of its annotation; a whole number may stand for a float, a bool for neither."""
+    """Every field has the type of its annotation; a whole number may stand for a float, a bool for no number."""
     kinds: dict[str, tuple[type, ...]] = {
+        "bool": (bool,),
         "int": (int,),
         "float": (float, int),
         "str": (str,),
@@ -191,10 +246,11 @@ def _require_types(settings: Settings) -> None:
     for f in fields(settings):
         value, kind = getattr(settings, f.name), str(f.type)
         if kind.startswith("tuple"):
-            good = isinstance(value, tuple) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
-            kind = "list of whole numbers"
+            member = str if "str" in kind else int
+            good = isinstance(value, tuple) and all(isinstance(v, member) and not isinstance(v, bool) for v in value)
+            kind = "list of names" if member is str else "list of whole numbers"
         else:
-            good = isinstance(value, kinds[kind]) and not isinstance(value, bool)
+            good = isinstance(value, kinds[kind]) and (kind == "bool" or not isinstance(value, bool))
         if not good:
             raise SettingError(f"{f.name} is {value!r}: it must be a {kind}.")
 

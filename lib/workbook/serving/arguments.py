@@ -23,6 +23,7 @@ def common_arguments(
         "--log-verbose": options.log_verbose or None,
         "--model-control-mode": "explicit" if explicit else None,
         "--http-thread-count": options.http_thread_count,
+        "--grpc-infer-thread-count": options.grpc_infer_thread_count,
         "--grpc-infer-allocation-pool-size": options.grpc_infer_allocation_pool_size,
         "--buffer-manager-thread-count": options.buffer_manager_thread_count,
         "--model-load-thread-count": options.model_load_thread_count,

@@ -14,7 +14,9 @@ from workbook.errors import ServerError
 _TIMEOUT_S = 10.0
 
 
-def call(url: str, path: str, *, method: str = "GET", body: dict[str, Any] | None = None) -> tuple[int, str]:
+def call(
+    url: str, path: str, *, method: str = "GET", body: dict[str, Any] | None = None, timeout_s: float = _TIMEOUT_S
+) -> tuple[int, str]:
     """One HTTP exchange with the server at `url` (`host:port`); returns status and body.
 
     Goes straight to the address: the proxy variables of the environment do not apply to a loopback server.
@@ -22,7 +24,7 @@ def call(url: str, path: str, *, method: str = "GET", body: dict[str, Any] | Non
     Raises:
         OSError: nothing listens there, or the connection broke.
     """
-    connection = http.client.HTTPConnection(url, timeout=_TIMEOUT_S)
+    connection = http.client.HTTPConnection(url, timeout=timeout_s)
     try:
         connection.request(method, path, body=json.dumps(body) if body is not None else None)
         response = connection.getresponse()
@@ -41,14 +43,16 @@ def is_ready(url: str, model: str | None = None) -> bool:
         return False
 
 
-def get_json(url: str, path: str, *, method: str = "GET", body: dict[str, Any] | None = None) -> Any:
+def get_json(
+    url: str, path: str, *, method: str = "GET", body: dict[str, Any] | None = None, timeout_s: float = _TIMEOUT_S
+) -> Any:
     """The parsed JSON answer of one call; None where the answer is empty.
 
     Raises:
         ServerError: nothing answers, or the answer is an error.
     """
     try:
-        status, text = call(url, path, method=method, body=body)
+        status, text = call(url, path, method=method, body=body, timeout_s=timeout_s)
     except OSError as error:
         raise ServerError(f"The server at {url} does not answer {path}: {error}.") from error
     if status != 200:

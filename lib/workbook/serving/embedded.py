@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbook.errors import SettingError
 from workbook.serving import server_environment
 from workbook.serving.arguments import common_arguments
 from workbook.serving.handle import Server, model_names, read_tail
@@ -72,10 +73,12 @@ def start_embedded(
     """Start tritonserver on the loopback and wait until its models are ready; see `start_server`.
 
     Raises:
+        SettingError: an option that this release of Triton does not have.
         SetupError: the server's environment is missing or incomplete.
         ServerError: the server did not come up.
     """
     environment = server_environment.prepare()
+    _refuse_unknown_options(environment, options)
     names = model_names(repository, models)
 
     def job(ports: Ports, log: Path) -> Job:
@@ -87,6 +90,16 @@ def start_embedded(
         )
 
     return start_supervised(EmbeddedServer, job, names, models, options, log_file)
+
+
+def _refuse_unknown_options(environment: ServerEnvironment, options: ServerOptions) -> None:
+    """Triton's own message for an option it does not know is its whole help text."""
+    name = "grpc-infer-thread-count"
+    if options.grpc_infer_thread_count is not None and name.encode() not in environment.executable.read_bytes():
+        raise SettingError(
+            f"grpc_infer_thread_count is {options.grpc_infer_thread_count}, but the embedded Triton (2.51, release "
+            f"24.10) has no --{name}: set it to 0, or give a newer server as remote:HOST:GRPC_PORT."
+        )
 
 
 def embedded_command(

@@ -110,9 +110,10 @@ class Server(abc.ABC):
         config: dict[str, Any] = control.get_json(self.http_url, f"/v2/models/{model}/config")
         return config
 
-    def load_model(self, model: str) -> None:
+    def load_model(self, model: str, timeout_s: float = 300.0) -> None:
         """Load, or load anew, a model of the repository; needs `model_control_mode="explicit"`."""
-        control.get_json(self.http_url, f"/v2/repository/models/{model}/load", method="POST", body={})
+        path = f"/v2/repository/models/{model}/load"
+        control.get_json(self.http_url, path, method="POST", body={}, timeout_s=timeout_s)
 
     def unload_model(self, model: str) -> None:
         """Unload a model; needs `model_control_mode="explicit"`."""

@@ -12,6 +12,7 @@ _LEAST = {
     "stop_grace_s": 1,
     "log_verbose": 0,
     "http_thread_count": 1,
+    "grpc_infer_thread_count": 1,
     "grpc_infer_allocation_pool_size": 1,
     "buffer_manager_thread_count": 0,
     "model_load_thread_count": 1,
@@ -46,7 +47,9 @@ class ServerOptions:
     """`none` loads every model (or those asked for) at start; `explicit` lets them be loaded and unloaded later."""
     http_thread_count: int | None = None
     grpc_infer_allocation_pool_size: int | None = None
-    """Request objects kept for reuse; more requests in flight than this allocate (2.51 has no gRPC thread count)."""
+    """Request objects kept for reuse; more requests in flight than this allocate."""
+    grpc_infer_thread_count: int | None = None
+    """Threads that take inference requests off gRPC; releases after 24.10 have it, 2.51 refuses it by name."""
     buffer_manager_thread_count: int | None = None
     model_load_thread_count: int | None = None
     shm_default_bytes: int | None = None
