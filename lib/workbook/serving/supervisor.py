@@ -41,6 +41,8 @@ _OWNED_NAME = re.compile(rf"{NAME_STEM}-(\d+)-(\d+)-(\d+)-")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PARENT_CHECK_S = 0.5
+_KILL_PATIENCE_S = 2.0
+_KILL_POLL_S = 0.01
 
 
 def shared_memory_prefix(identity: str) -> str:
@@ -87,10 +89,13 @@ def processes_of(identity: str) -> list[int]:
 
 
 def remove_traces(identity: str) -> None:
-    """Kill what still runs under the identity and remove its shared-memory files. Calling it twice does no harm."""
-    for pid in processes_of(identity):
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+    """Kill what still runs under the identity, see it gone and remove its shared-memory files; twice does no harm."""
+    deadline = time.monotonic() + _KILL_PATIENCE_S
+    while (alive := processes_of(identity)) and time.monotonic() < deadline:
+        for pid in alive:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_KILL_POLL_S)
     for file in SHARED_MEMORY_DIR.glob(f"{shared_memory_prefix(identity)}*"):
         with contextlib.suppress(OSError):
             file.unlink()
