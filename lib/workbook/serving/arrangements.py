@@ -1,0 +1,342 @@
+"""One pipeline of three stages, arranged in six ways: the same work, other copies.
+
+`monolith` runs all stages in one Python model, `monolith_x2` in two instances of it. `ensemble` lets Triton hand
+tensors from stage to stage. `bls` and `bls_async` are a Python model that calls the stages. `handle` is an ensemble in
+which the big tensors stay in shared memory and only handles travel (`workbook.serving.handles`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from workbook.errors import SettingError
+from workbook.serving import handles
+from workbook.serving.repository import (
+    DynamicBatching,
+    EnsembleStep,
+    InstanceSpec,
+    ModelSpec,
+    TensorSpec,
+    committed_repository,
+)
+
+PREFIX = "copies"
+ARRANGEMENTS = ("monolith", "monolith_x", "ensemble", "bls", "bls_async", "handle")
+"""`monolith_x` is the monolith in several instances; its name ends in their number."""
+MAX_BATCH_SIZE = 32
+HANDLE = "_handle"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step: what goes in and what comes out, by the tensors' names.
+
+    Attributes:
+        name: as `stages.py` beside the models' code calls it.
+        inputs, outputs: tensors, in the order the model's configuration lists them.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages in order, and every tensor between them.
+
+    Attributes:
+        name: part of the models' names.
+        stages: in the order they run.
+        tensors: all of them, without the batch dimension.
+        big: tensors between stages that the `handle` arrangement passes by handle.
+        files: weights, name in the version's folder -> where they lie.
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    tensors: tuple[TensorSpec, ...]
+    big: tuple[str, ...]
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a pipeline whose tensors do not connect."""
+        known = {tensor.name for tensor in self.tensors}
+        for stage in self.stages:
+            for name in (*stage.inputs, *stage.outputs):
+                if name not in known:
+                    raise SettingError(
+                        f"stage {stage.name} names the tensor {name!r}, the pipeline has no such tensor."
+                    )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Tensors that the client sends."""
+        made = {name for stage in self.stages for name in stage.outputs}
+        return _once(name for stage in self.stages for name in stage.inputs if name not in made)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Tensors that the client gets."""
+        return self.stages[-1].outputs
+
+    def specs(self, names: Iterable[str]) -> tuple[TensorSpec, ...]:
+        """The named tensors' specs."""
+        by_name = {tensor.name: tensor for tensor in self.tensors}
+        return tuple(by_name[name] for name in names)
+
+
+@dataclass(frozen=True)
+class HandleOptions:
+    """Slots of a stage that hands its output on by handle.
+
+    Attributes:
+        slots: tensors on their way at the same time, for each instance.
+        slot_bytes: the largest tensor.
+        ttl_ms: how long a lease lasts that nobody takes up.
+    """
+
+    slots: int = 8
+    slot_bytes: int = 64 << 20
+    ttl_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        """Refuse what could hold nothing."""
+        for name in ("slots", "slot_bytes", "ttl_ms"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"HandleOptions.{name} is {getattr(self, name)}: give 1 or more.")
+
+
+def relay_pipeline() -> Pipeline:
+    """Make a tensor of any size, add one to each byte, add it all up: copies, and little else.
+
+    `request` INT64 `2` (bytes, seed) -> `payload` -> `shifted` -> `total` INT64 `2` (sum of the 64-bit words, bytes).
+    """
+    return Pipeline(
+        "relay",
+        (
+            Stage("make", ("request",), ("payload",)),
+            Stage("shift", ("payload",), ("shifted",)),
+            Stage("total", ("shifted",), ("total",)),
+        ),
+        (
+            TensorSpec("request", "INT64", (2,)),
+            TensorSpec("payload", "UINT8", (-1,)),
+            TensorSpec("shifted", "UINT8", (-1,)),
+            TensorSpec("total", "INT64", (2,)),
+        ),
+        big=("payload", "shifted"),
+    )
+
+
+def road_pipeline(segmentation: Path, *, height: int = 256, width: int = 448) -> Pipeline:
+    """Normalise an image, segment it, compress the mask: one image a request.
+
+    Args:
+        segmentation: ONNX file, FP16 `batch 3 height width` -> FP16 logits `batch 2 height width`.
+        height: of the images, pixels.
+        width: likewise.
+    """
+    return Pipeline(
+        "road",
+        (
+            Stage("normalise", ("image",), ("tensor",)),
+            Stage("segment", ("tensor",), ("logits",)),
+            Stage("compress", ("logits",), ("jpeg",)),
+        ),
+        (
+            TensorSpec("image", "UINT8", (height, width, 3)),
+            TensorSpec("tensor", "FP16", (3, height, width)),
+            TensorSpec("logits", "FP16", (2, height, width)),
+            TensorSpec("jpeg", "UINT8", (-1,)),
+        ),
+        big=("tensor", "logits"),
+        files={"segmentation.onnx": segmentation},
+    )
+
+
+def passage_pipeline(encoder: Path, hidden_size: int) -> Pipeline:
+    """Hidden states of e5, their mean, its direction: the tensor between is hundreds of times the answer's size.
+
+    Args:
+        encoder: ONNX file that gives `last_hidden_state`.
+        hidden_size: width of the encoder.
+    """
+    return Pipeline(
+        "passage",
+        (
+            Stage("encode", ("input_ids", "attention_mask"), ("hidden",)),
+            Stage("pool", ("hidden", "attention_mask"), ("pooled",)),
+            Stage("unit", ("pooled",), ("embedding",)),
+        ),
+        (
+            TensorSpec("input_ids", "INT64", (-1,)),
+            TensorSpec("attention_mask", "INT64", (-1,)),
+            TensorSpec("hidden", "FP32", (-1, hidden_size)),
+            TensorSpec("pooled", "FP32", (hidden_size,)),
+            TensorSpec("embedding", "FP32", (hidden_size,)),
+        ),
+        big=("hidden",),
+        files={"encoder.onnx": encoder},
+    )
+
+
+def arrangement_names(instances: int = 2) -> tuple[str, ...]:
+    """The arrangements, the monolith's instances written out: `monolith_x2`."""
+    return tuple(f"{name}{instances}" if name == "monolith_x" else name for name in ARRANGEMENTS)
+
+
+def entry_model(pipeline: Pipeline, arrangement: str) -> str:
+    """The model a client asks."""
+    return f"{PREFIX}_{pipeline.name}_{arrangement}"
+
+
+def member_models(pipeline: Pipeline, arrangement: str) -> tuple[str, ...]:
+    """The Python models that do the work, stage by stage; the BLS caller stands first."""
+    stages = tuple(_stage_model(pipeline, stage, arrangement == "handle") for stage in pipeline.stages)
+    entry = entry_model(pipeline, arrangement)
+    if arrangement.startswith("monolith"):
+        return (entry,)
+    return (entry, *stages) if arrangement.startswith("bls") else stages
+
+
+def arrange(
+    pipeline: Pipeline,
+    *,
+    instances: int = 2,
+    threads: int = 1,
+    handle_options: HandleOptions = HandleOptions(),
+    batching_delay_us: int = 0,
+) -> list[tuple[ModelSpec, Mapping[str, Path]]]:
+    """All models of all arrangements of a pipeline, for `assemble_repository`.
+
+    Args:
+        pipeline: what is arranged.
+        instances: of `monolith_x`.
+        threads: a stage with a network computes with, in each instance.
+        handle_options: slots of the `handle` arrangement.
+        batching_delay_us: how long `bls_async` waits for further requests, microseconds.
+    """
+    made = [
+        _whole(pipeline, "monolith", 1, threads),
+        _whole(pipeline, f"monolith_x{instances}", instances, threads),
+        _ensemble(pipeline, by_handle=False),
+        _bls(pipeline, asynchronous=False),
+        _bls(pipeline, asynchronous=True, delay_us=batching_delay_us),
+        _ensemble(pipeline, by_handle=True),
+        *(_member(pipeline, stage, threads) for stage in pipeline.stages),
+        *(_member(pipeline, stage, threads, handle_options) for stage in pipeline.stages),
+    ]
+    return [(spec, _files(spec, pipeline)) for spec in made]
+
+
+def stages_spec(
+    name: str,
+    pipeline: Pipeline,
+    stages: Sequence[Stage],
+    *,
+    instances: int = 1,
+    threads: int = 1,
+    parameters: Mapping[str, str] | None = None,
+) -> ModelSpec:
+    """A Python model that runs these stages in order."""
+    made = {name for stage in stages for name in stage.outputs}
+    inputs = _once(name for stage in stages for name in stage.inputs if name not in made)
+    return ModelSpec(
+        name=name,
+        backend="python",
+        max_batch_size=MAX_BATCH_SIZE,
+        inputs=pipeline.specs(inputs),
+        outputs=pipeline.specs(stages[-1].outputs),
+        instances=(InstanceSpec(instances, "cpu"),),
+        parameters={
+            "stages": ",".join(stage.name for stage in stages),
+            "threads": str(threads),
+            **(parameters or {}),
+        },
+    )
+
+
+def _whole(pipeline: Pipeline, arrangement: str, instances: int, threads: int) -> ModelSpec:
+    name = entry_model(pipeline, arrangement)
+    return stages_spec(name, pipeline, pipeline.stages, instances=instances, threads=threads)
+
+
+def _member(pipeline: Pipeline, stage: Stage, threads: int, handle_options: HandleOptions | None = None) -> ModelSpec:
+    name = _stage_model(pipeline, stage, handle_options is not None)
+    if handle_options is None:
+        return stages_spec(name, pipeline, [stage], threads=threads)
+    parameters = {
+        "handles_in": ",".join(name for name in stage.inputs if name in pipeline.big),
+        "handles_out": ",".join(name for name in stage.outputs if name in pipeline.big),
+        "handle_slots": str(handle_options.slots),
+        "handle_slot_bytes": str(handle_options.slot_bytes),
+        "handle_ttl_ms": str(handle_options.ttl_ms),
+    }
+    spec = stages_spec(name, pipeline, [stage], threads=threads, parameters=parameters)
+    return replace(
+        spec,
+        inputs=tuple(_as_handle(tensor, pipeline) for tensor in spec.inputs),
+        outputs=tuple(_as_handle(tensor, pipeline) for tensor in spec.outputs),
+    )
+
+
+def _as_handle(tensor: TensorSpec, pipeline: Pipeline) -> TensorSpec:
+    return TensorSpec(tensor.name + HANDLE, "UINT8", (-1,)) if tensor.name in pipeline.big else tensor
+
+
+def _ensemble(pipeline: Pipeline, *, by_handle: bool) -> ModelSpec:
+    def names(tensors: Iterable[str]) -> dict[str, str]:
+        travelling = (name + HANDLE if by_handle and name in pipeline.big else name for name in tensors)
+        return {name: name for name in travelling}
+
+    return ModelSpec(
+        name=entry_model(pipeline, "handle" if by_handle else "ensemble"),
+        max_batch_size=MAX_BATCH_SIZE,
+        inputs=pipeline.specs(pipeline.inputs),
+        outputs=pipeline.specs(pipeline.outputs),
+        steps=tuple(
+            EnsembleStep(_stage_model(pipeline, stage, by_handle), names(stage.inputs), names(stage.outputs))
+            for stage in pipeline.stages
+        ),
+    )
+
+
+def _bls(pipeline: Pipeline, *, asynchronous: bool, delay_us: int = 0) -> ModelSpec:
+    calls = [
+        [_stage_model(pipeline, stage, False), list(stage.inputs), list(stage.outputs)] for stage in pipeline.stages
+    ]
+    return ModelSpec(
+        name=entry_model(pipeline, "bls_async" if asynchronous else "bls"),
+        backend="python",
+        max_batch_size=MAX_BATCH_SIZE,
+        inputs=pipeline.specs(pipeline.inputs),
+        outputs=pipeline.specs(pipeline.outputs),
+        instances=(InstanceSpec(1, "cpu"),),
+        dynamic_batching=DynamicBatching(max_queue_delay_microseconds=delay_us) if asynchronous else None,
+        parameters={"calls": json.dumps(calls), "asynchronous": "yes" if asynchronous else "no"},
+    )
+
+
+def _stage_model(pipeline: Pipeline, stage: Stage, by_handle: bool) -> str:
+    return f"{PREFIX}_{pipeline.name}_{stage.name}" + (HANDLE if by_handle else "")
+
+
+def _files(spec: ModelSpec, pipeline: Pipeline) -> dict[str, Path]:
+    if spec.steps:
+        return {}
+    code = committed_repository()
+    if "calls" in spec.parameters:
+        return {"model.py": code / "copies_bls" / "1" / "model.py"}
+    here = code / "copies_stages" / "1"
+    shared = {"model.py": here / "model.py", "stages.py": here / "stages.py", "handles.py": Path(handles.__file__)}
+    network = {"segment": "segmentation.onnx", "encode": "encoder.onnx"}
+    weights = {network[name] for name in spec.parameters["stages"].split(",") if name in network}
+    return {**shared, **{name: pipeline.files[name] for name in sorted(weights)}}
+
+
+def _once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
