@@ -17,8 +17,11 @@ from workbook.serving.statistics import ModelStatistics
 CONFIG = {
     "name": "fake",
     "max_batch_size": 8,
-    "input": [{"name": "input_ids", "data_type": "TYPE_INT64"}, {"name": "attention_mask", "data_type": "TYPE_INT64"}],
-    "output": [{"name": "sentence_embedding", "data_type": "TYPE_FP32"}],
+    "input": [
+        {"name": "input_ids", "data_type": "TYPE_INT64", "dims": [-1]},
+        {"name": "attention_mask", "data_type": "TYPE_INT64", "dims": [-1]},
+    ],
+    "output": [{"name": "sentence_embedding", "data_type": "TYPE_FP32", "dims": [1]}],
 }
 
 
