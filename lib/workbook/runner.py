@@ -115,7 +115,7 @@ def execute(notebook: Path, directory: Path, parameters: dict[str, Any]) -> bool
             kernel_name="python3",
             log_output=False,
             store_widget_state=False,  # a figure widget's state holds all of plotly.js
-            extra_arguments=["--log-level=ERROR"],
+            extra_arguments=["--log-level=CRITICAL"],
             progress_bar=sys.stderr.isatty(),
         )
     except papermill.PapermillExecutionError as error:

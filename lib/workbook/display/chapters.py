@@ -17,6 +17,9 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 PAPERMILL_ERROR = "papermill-error-cell-tag"
 """Tag of the cells papermill adds to a notebook that failed; the page says so in its own way."""
 
+LONG_CELL = 40
+"""Characters from which on a table's cell is text to be read, and gets the width for it."""
+
 WIDGET_NOTE = "<p class='note'>Interactive in JupyterLab; here as it stood when the notebook ran.</p>"
 
 TEMPLATE = """
@@ -134,6 +137,9 @@ def _tidy(body: str, anchor: str) -> tuple[str, str]:
     _make_ids_unique(soup, anchor)
     for table in soup.find_all("table"):
         table.wrap(soup.new_tag("div", attrs={"class": "scroll", "tabindex": "0"}))
+    for cell in soup.find_all("td"):
+        if len(cell.get_text()) > LONG_CELL:
+            cell["class"] = f"{' '.join(cell.get_attribute_list('class'))} long"
     for picture in soup.find_all("img"):
         picture["alt"] = picture.get("alt") or "picture"
         if not str(picture.get("src", "")).startswith("data:"):

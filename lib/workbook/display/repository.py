@@ -31,7 +31,7 @@ def show_repository(repository: Path, model: str) -> Markdown:
 
 def _tree(folder: Path, indent: str = "") -> list[str]:
     lines = []
-    for path in sorted(folder.iterdir()):
+    for path in sorted(path for path in folder.iterdir() if path.name != "__pycache__"):
         lines.append(f"{indent}{path.name}/" if path.is_dir() else f"{indent}{path.name}  {_size(path)}")
         if path.is_dir():
             lines += _tree(path, indent + "    ")
