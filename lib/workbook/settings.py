@@ -17,6 +17,8 @@ from workbook.errors import SettingError
 
 PARAMETERS_DIR = PROJECT_DIR / "notebooks" / "parameters"
 DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("auto", "bf16", "fp32")
+MAY_BE_EMPTY = ("preferred_batch_sizes", "depths")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Settings:
     """Where the text comes from: `sample`, `hub:ORG/NAME`, or a path to CSV, Parquet or JSONL."""
     text_column: str = "text"
     rows: int = 1024
-    """Rows of the corpus that go through each arm, in file order."""
+    """Rows of the corpus that go through each arm, in file order; notebook 05 splits them over an arm's runs."""
     seed: int = 0
 
     # how the work is cut and computed
@@ -96,6 +98,38 @@ class Settings:
     load_percents: tuple[int, ...] = (50, 80, 120)
     """Request rates of the open loop, in percent of what the closed loop reached."""
 
+    # batch against online
+    switch_rows: int = 256
+    """Rows through each arm of the waterfall, from the first rows of every run's share."""
+    article_pad_to: int = 128
+    """Tokens the article's online arm pads to; 0: as its batch arm. It does not say; its engine is tuned for 128."""
+    article_precision: str = "auto"
+    """Of the article's batch arm: `bf16`, `fp32`, or `auto`: bf16 where a GPU or a processor computes in it."""
+    streams: int = 0
+    """Copies of the model that compute side by side in the tuned arms; 0: one for each thread."""
+    token_budget: int = 512
+    """Most padded tokens in a batch of the tuned arms."""
+    depths: tuple[int, ...] = (1, 3)
+    """The map of regimes also measures the encoder cut to its first so many layers."""
+    regime_batches: tuple[int, ...] = (1, 8, 32, 128)
+    regime_lengths: tuple[int, ...] = (128, 512)
+    regime_s: float = 0.5
+    """Seconds of each run of a regime, at least one batch."""
+    regime_rounds: int = 2
+    """Runs of each regime; even."""
+    repeat_runs: int = 6
+    """Runs of one and the same arm, to see what a test says where nothing differs."""
+    repeat_s: float = 1.5
+    """Seconds of each of those runs."""
+    price_per_hour: float = 1.0
+    """Price of this machine for an hour, in any currency: an assumption to be replaced by yours."""
+    objective_s: float = 60.0
+    """Longest wait for an answer that is acceptable, s."""
+    job_start_s: float = 10.0
+    """From asking for a machine to its first instruction, s: an assumption; loading the model is measured."""
+    replay: str = ""
+    """Directory of a run (or `latest`) whose records are drawn again without measuring; empty measures."""
+
     # how the exported model is checked
     parity_batches: tuple[int, ...] = (1, 2, 32)
     parity_lengths: tuple[int, ...] = (2, 7, 128, 512)
@@ -128,12 +162,26 @@ class Settings:
         _require_within("stability_percent", self.stability_percent, 0.1, 100)
         _require_within("max_windows", self.max_windows, 3, 1000)
         _require_within("smallest_difference_percent", self.smallest_difference_percent, 0, 1000)
+        _require_within("switch_rows", self.switch_rows, 1, 10_000_000)
+        _require_within("article_pad_to", self.article_pad_to, 0, 8192)
+        _require_within("streams", self.streams, 0, 256)
+        _require_within("token_budget", self.token_budget, 1, 1_000_000)
+        _require_within("regime_s", self.regime_s, 0.001, 600)
+        _require_within("repeat_runs", self.repeat_runs, 2, 100)
+        _require_within("repeat_s", self.repeat_s, 0.05, 600)
+        _require_within("price_per_hour", self.price_per_hour, 1e-6, 1e6)
+        _require_within("objective_s", self.objective_s, 1e-3, 31_536_000)
+        _require_within("job_start_s", self.job_start_s, 0, 86_400)
+        if self.article_precision not in PRECISIONS:
+            raise SettingError(
+                f"article_precision is {self.article_precision!r}: it must be one of {', '.join(PRECISIONS)}."
+            )
         if self.layers is not None:
             _require_within("layers", self.layers, 1, 1000)
-        for name in ("repeats", "rounds"):
+        for name in ("repeats", "rounds", "regime_rounds"):
             if getattr(self, name) % 2:
                 raise SettingError(
-                    f"{name} is {getattr(self, name)}: it must be even, because the arms alternate A B B A. Set 2, 4, 6."
+                    f"{name} is {getattr(self, name)}: it must be even, because arms alternate A B B A. Set 2, 4, 6."
                 )
         self._check_lists()
         if self.device not in DEVICES:
@@ -149,10 +197,13 @@ class Settings:
             "parity_batches": 4096,
             "parity_lengths": 8192,
             "preferred_batch_sizes": 4096,
+            "depths": 1000,
+            "regime_batches": 4096,
+            "regime_lengths": 8192,
         }
         for name, upper in uppers.items():
             values = getattr(self, name)
-            if not values and name != "preferred_batch_sizes":
+            if not values and name not in MAY_BE_EMPTY:
                 raise SettingError(f"{name} is empty: give at least one whole number, for example {name}: [1].")
             for value in values:
                 _require_within(name, value, 1, upper)
@@ -168,6 +219,11 @@ class Settings:
     def compute_threads(self) -> int:
         """Threads to compute with: the setting, or the processors this process may run on."""
         return self.threads or len(os.sched_getaffinity(0))
+
+    @property
+    def compute_streams(self) -> int:
+        """Copies of the model in the tuned arms: the setting, or one for each thread."""
+        return self.streams or self.compute_threads
 
     def as_parameters(self) -> dict[str, Any]:
         """The settings as JSON values, as a parameter file would give them."""
