@@ -156,6 +156,15 @@ def _require_inputs(config: Mapping[str, Any], batch: ModelInputs) -> None:
         sent, taken = np_to_triton_dtype(array.dtype), TRITON_TYPES.get(known[name]["data_type"])
         if sent != taken:
             raise LoadError(f"input {name} of model {model} takes {taken}, the batch has {sent}.")
+        _require_shape(model, name, array.shape, known[name], batched=limit > 0)
     missing = [name for name, given in known.items() if name not in batch.inputs and not given.get("optional")]
     if missing:
         raise LoadError(f"model {model} also needs the input {', '.join(missing)}, which the batch does not carry.")
+
+
+def _require_shape(model: str, name: str, shape: Sequence[int], given: Mapping[str, Any], *, batched: bool) -> None:
+    dims = [int(size) for size in given["dims"]]
+    own = list(shape)[1:] if batched else list(shape)
+    if len(own) != len(dims) or any(size not in (-1, here) for size, here in zip(dims, own, strict=True)):
+        wanted = ", ".join(["batch"] * batched + ["any" if size == -1 else str(size) for size in dims])
+        raise LoadError(f"input {name} of model {model} takes the shape [{wanted}], the batch has {list(shape)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -87,6 +88,15 @@ class EnsembleServer:
         self.server.load_model(ENSEMBLE)
         self.variant = variant
         return self
+
+    def replace_code(self, model: str, code: Path | None) -> None:
+        """Serve a Python member with other code, to see what happens when it fails; None: with its own again."""
+        original = committed_repository() / model / "1" / "model.py"
+        shutil.copyfile(code or original, self._repository / model / "1" / "model.py")
+        for name in (ENSEMBLE, model):
+            self.server.unload_model(name)
+        for name in (model, ENSEMBLE):
+            self.server.load_model(name)
 
     def is_ready(self) -> bool:
         """Whether all three models are ready."""
