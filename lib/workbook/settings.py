@@ -130,6 +130,26 @@ class Settings:
     replay: str = ""
     """Directory of a run (or `latest`) whose records are drawn again without measuring; empty measures."""
 
+    # the ensemble
+    segmentation: str = "trained"
+    """The segmentation model: `trained`, `checkpoint:FILE`, or a backbone `hub:ORG/NAME` or `path:DIR`."""
+    ensemble_images: int = 32
+    """Different road scenes that are sent in turn."""
+    ensemble_connections: int = 128
+    """HTTP connections that keep the ensemble busy, as in the issue."""
+    ensemble_curve: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    """Connections of the latency-throughput curve, before `ensemble_connections`."""
+    ensemble_warmup_s: float = 0.6
+    ensemble_window_s: float = 0.7
+    """A third of the measured time of one point."""
+    ensemble_repeats: int = 2
+    """Times each case is measured, forwards and backwards in turn; one gives no interval."""
+    search_b_instances: tuple[int, ...] = (1, 2)
+    search_b_batches: tuple[int, ...] = (0, 8)
+    """Most masks in one execution of the post-processing; 0: one at a time."""
+    search_delays_us: tuple[int, ...] = (0, 150_000)
+    """Longest waits of the segmentation's batcher, microseconds."""
+
     # how the exported model is checked
     parity_batches: tuple[int, ...] = (1, 2, 32)
     parity_lengths: tuple[int, ...] = (2, 7, 128, 512)
@@ -176,6 +196,21 @@ class Settings:
             raise SettingError(
                 f"article_precision is {self.article_precision!r}: it must be one of {', '.join(PRECISIONS)}."
             )
+        _require_within("ensemble_images", self.ensemble_images, 1, 4096)
+        _require_within("ensemble_connections", self.ensemble_connections, 1, 1024)
+        _require_within("ensemble_warmup_s", self.ensemble_warmup_s, 0, 600)
+        _require_within("ensemble_window_s", self.ensemble_window_s, 0.05, 600)
+        _require_within("ensemble_repeats", self.ensemble_repeats, 1, 100)
+        for name, lowest, highest in (
+            ("ensemble_curve", 1, 1024),
+            ("search_b_instances", 1, 64),
+            ("search_b_batches", 0, 256),
+            ("search_delays_us", 0, 10_000_000),
+        ):
+            for value in getattr(self, name):
+                _require_within(name, value, lowest, highest)
+            if not getattr(self, name):
+                raise SettingError(f"{name} is empty: give at least one whole number.")
         if self.layers is not None:
             _require_within("layers", self.layers, 1, 1000)
         for name in ("repeats", "rounds", "regime_rounds"):
