@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import os
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -196,6 +197,7 @@ class Settings:
             raise SettingError(
                 f"article_precision is {self.article_precision!r}: it must be one of {', '.join(PRECISIONS)}."
             )
+        _require_within("seed", self.seed, 0, 2**32 - 1)
         _require_within("ensemble_images", self.ensemble_images, 1, 4096)
         _require_within("ensemble_connections", self.ensemble_connections, 1, 1024)
         _require_within("ensemble_warmup_s", self.ensemble_warmup_s, 0, 600)
@@ -240,6 +242,8 @@ class Settings:
             values = getattr(self, name)
             if not values and name not in MAY_BE_EMPTY:
                 raise SettingError(f"{name} is empty: give at least one whole number, for example {name}: [1].")
+            if len(set(values)) < len(values):
+                raise SettingError(f"{name} is {list(values)}: give each number once.")
             for value in values:
                 _require_within(name, value, 1, upper)
 
@@ -297,13 +301,21 @@ def read_parameter_file(path: Path) -> dict[str, Any]:
         known = ", ".join(sorted(p.stem for p in PARAMETERS_DIR.glob("*.yaml")))
         raise SettingError(f"there is no parameter file {path}. Profiles that exist: {known}.")
     try:
-        parameters = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
-        raise SettingError(f"{path} is not valid YAML: {error}") from None
+        parameters = yaml.safe_load(path.read_bytes()) or {}
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}. Check that you may read it.") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no date, too many digits
+        reason = " ".join(str(error).split())
+        raise SettingError(f"{path} is not valid YAML: {reason}. Write `name: value` lines in UTF-8.") from None
     if not isinstance(parameters, dict):
-        raise SettingError(f"{path} must hold `name: value` lines; it holds a {type(parameters).__name__}.")
+        raise SettingError(f"{path} must hold `name: value` lines, for example rows: 2048.")
     require_known(parameters)
     return parameters
+
+
+def parameter_kind(name: str) -> str:
+    """The annotation of a parameter as it is written in `Settings`."""
+    return next(str(f.type) for f in fields(Settings) if f.name == name)
 
 
 def require_known(names: Iterable[str]) -> None:
@@ -327,23 +339,25 @@ def _injected_names(executed_cells: Iterable[str]) -> list[str]:
 
 def _require_types(settings: Settings) -> None:
     """Every field has the type of its annotation; a whole number may stand for a float, a bool for no number."""
-    kinds: dict[str, tuple[type, ...]] = {
-        "bool": (bool,),
-        "int": (int,),
-        "float": (float, int),
-        "str": (str,),
-        "int | None": (int, type(None)),
+    kinds: dict[str, tuple[tuple[type, ...], str]] = {
+        "bool": ((bool,), "true or false"),
+        "int": ((int,), "a whole number"),
+        "float": ((float, int), "a number"),
+        "str": ((str,), "text"),
+        "int | None": ((int, type(None)), "a whole number or none"),
     }
     for f in fields(settings):
         value, kind = getattr(settings, f.name), str(f.type)
         if kind.startswith("tuple"):
             member = str if "str" in kind else int
+            words = "a list of names, such as [auto]" if member is str else "a list of whole numbers, such as [1, 4]"
             good = isinstance(value, tuple) and all(isinstance(v, member) and not isinstance(v, bool) for v in value)
-            kind = "list of names" if member is str else "list of whole numbers"
         else:
-            good = isinstance(value, kinds[kind]) and (kind == "bool" or not isinstance(value, bool))
+            types, words = kinds[kind]
+            good = isinstance(value, types) and (kind == "bool" or not isinstance(value, bool))
         if not good:
-            raise SettingError(f"{f.name} is {value!r}: it must be a {kind}.")
+            shown = reprlib.repr(list(value) if isinstance(value, tuple) else value)
+            raise SettingError(f"{f.name} is {shown}: it must be {words}.")
 
 
 def _require_within(name: str, value: float, lowest: float, highest: float) -> None:

@@ -28,6 +28,8 @@ class Journal:
         writer: where records go.
         arm, run, concurrency: written into every record.
         keep_outputs: keep the decoded outputs by number of the request.
+        by_intended: a request belongs to the window in which it should have been sent, as in an open loop; else to the
+            one it ended in.
 
     Attributes:
         records: what was written so far.
@@ -36,7 +38,14 @@ class Journal:
     """
 
     def __init__(
-        self, writer: RecordWriter, arm: str, run: int, concurrency: int, *, keep_outputs: bool = False
+        self,
+        writer: RecordWriter,
+        arm: str,
+        run: int,
+        concurrency: int,
+        *,
+        keep_outputs: bool = False,
+        by_intended: bool = False,
     ) -> None:
         self.records: list[dict[str, Any]] = []
         self.outputs: dict[int, dict[str, NDArray[Any]]] = {}
@@ -44,6 +53,7 @@ class Journal:
         self._same = {"arm": arm, "run": run, "concurrency": concurrency}
         self._writer = writer
         self._keep_outputs = keep_outputs
+        self._by_intended = by_intended
         self._lock = threading.Lock()
         self._clock = WindowClock(0, 1 << 62)
         self._windows: dict[int, Window] = {}
@@ -137,7 +147,7 @@ class Journal:
             **self._same,
             "client": sample.client,
             "request": sample.number,
-            "window": self._clock.number_at(sample.decoded_ns),
+            "window": self._clock.number_at(sample.intended_ns if self._by_intended else sample.decoded_ns),
             "first_row": request.first_row,
             "intended_ns": sample.intended_ns,
             "sent_ns": sample.sent_ns,

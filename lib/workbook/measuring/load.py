@@ -6,12 +6,10 @@ the request (tokenise, serialise) lies before it: every arm gets the same tokens
 
 from __future__ import annotations
 
-import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +17,17 @@ from workbook.errors import LoadError
 from workbook.measuring.clients import Clients, Ticket
 from workbook.measuring.journal import Journal
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter
-from workbook.measuring.requests import ModelInputs, PreparedRequest, check_requests, prepare_requests
+from workbook.measuring.requests import ModelInputs
+from workbook.measuring.running import TICK_S, Reading, connected, cpu_share, prepare, wait_until
 from workbook.measuring.scenario import Load, LoadResult
-from workbook.measuring.transports import RequestError, open_transport
 from workbook.measuring.windows import STABLE_WINDOWS, Window, WindowClock, is_stable
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from workbook.serving.handle import Server
-    from workbook.serving.statistics import ModelStatistics
 
 __all__ = ["Load", "LoadResult", "measure_load", "send_all"]
-
-_TICK_S = 0.25
 
 
 def measure_load(
@@ -60,7 +55,7 @@ def measure_load(
         LoadError: the model would refuse the batches, or no request of the measured windows was answered.
         ServerError: the server is gone; the message holds the end of its log.
     """
-    requests = _prepare(server, load, batches)
+    requests = prepare(server, load, batches)
     numbers = itertools.count()
 
     def take() -> Ticket:
@@ -69,7 +64,7 @@ def measure_load(
 
     with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
         journal = Journal(writer, arm, run, load.concurrency)
-        with _connected(server, load, requests, journal, take) as clients:
+        with connected(server, load, requests, journal, take) as clients:
             readings = _run_windows(server, load, clients, journal, progress)
     windows = [journal.window(number) for number in range(len(readings) - 1)]
     measured = range(len(windows))[-STABLE_WINDOWS:]
@@ -83,7 +78,7 @@ def measure_load(
         stable=is_stable(windows, load.stability_percent),
         duration_s=len(measured) * load.window_s,
         statistics=readings[-1].statistics - readings[measured[0]].statistics,
-        client_cpu_share=_cpu_share(readings[measured[0]], readings[-1]),
+        client_cpu_share=cpu_share(readings[measured[0]], readings[-1]),
     )
 
 
@@ -114,7 +109,7 @@ def send_all(
         LoadError: the model would refuse the batches, or every request failed.
         ServerError: the server is gone; the message holds the end of its log.
     """
-    requests = _prepare(server, load, batches)
+    requests = prepare(server, load, batches)
     numbers = iter(range(len(requests)))
 
     def take() -> Ticket | None:
@@ -123,7 +118,7 @@ def send_all(
 
     with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
         journal = Journal(writer, arm, run, load.concurrency, keep_outputs=keep_outputs)
-        with _connected(server, load, requests, journal, take) as clients:
+        with connected(server, load, requests, journal, take) as clients:
             readings = _run_to_the_end(server, load, clients, journal, sum(r.rows for r in requests), progress)
     records = _frame(journal, range(1))
     duration_ns = int(records["decoded_ns"].max() - records["sent_ns"].min())
@@ -137,78 +132,27 @@ def send_all(
         stable=True,
         duration_s=duration_ns / 1e9,
         statistics=readings[1].statistics - readings[0].statistics,
-        client_cpu_share=_cpu_share(*readings),
+        client_cpu_share=cpu_share(*readings),
         outputs=[journal.outputs.get(number, {}) for number in range(len(requests))] if keep_outputs else None,
     )
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Counters at one moment: between two of them lies what was measured."""
-
-    time_ns: int
-    process_ns: int
-    statistics: ModelStatistics
-
-    @classmethod
-    def take(cls, server: Server, model: str, *, settled: bool = False) -> _Reading:
-        time_ns, process_ns = time.perf_counter_ns(), time.process_time_ns()
-        return cls(time_ns, process_ns, server.statistics(model, settled=settled))
-
-
-def _prepare(server: Server, load: Load, batches: Sequence[ModelInputs]) -> list[PreparedRequest]:
-    check_requests(server, load.model, batches, load.outputs)
-    return prepare_requests(load.model, batches, load.outputs, load.transport)
-
-
-@contextmanager
-def _connected(
-    server: Server,
-    load: Load,
-    requests: Sequence[PreparedRequest],
-    journal: Journal,
-    take: Callable[[], Ticket | None],
-) -> Iterator[Clients]:
-    """Connected clients that wait for `go`; leaving ends them, whatever happened, and completes the journal."""
-    url = server.grpc_url if load.transport == "grpc" else server.http_url
-    transports = [open_transport(load.transport, url, load.timeout_s) for _ in range(load.concurrency)]
-    try:
-        with _quiet_collector(), Clients(transports, requests, take, journal.finish) as clients:
-            yield clients
-    except RequestError as error:  # no connection; failures later on are records
-        server.check_alive()
-        raise LoadError(f"{error}. The server itself runs: check the address and the transport.") from None
-    finally:
-        journal.close()
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Keep Python's collector from walking through what was loaded before (PyTorch: 0.1 s) between two requests."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _run_windows(server: Server, load: Load, clients: Clients, journal: Journal, progress: bool) -> list[_Reading]:
+def _run_windows(server: Server, load: Load, clients: Clients, journal: Journal, progress: bool) -> list[Reading]:
     """Warm up, then measure window after window until three agree; a reading before the first and after each."""
     from tqdm.auto import tqdm
 
     clock = WindowClock(time.perf_counter_ns() + round(load.warmup_s * 1e9), round(load.window_s * 1e9))
     journal.start(clock)
     clients.go()
-    _wait_until(clock.start_ns, server, clients, journal)
-    readings = [_Reading.take(server, load.model)]
+    wait_until(clock.start_ns, server, clients, journal)
+    readings = [Reading.take(server, load.model)]
     windows: list[Window] = []
     with tqdm(total=load.max_windows, unit="window", desc=_title(load), leave=False, disable=not progress) as bar:
         while len(windows) < load.max_windows and not is_stable(windows, load.stability_percent):
             number = len(windows)
             journal.open_window(number)
-            _wait_until(clock.end_ns(number), server, clients, journal)
-            readings.append(_Reading.take(server, load.model))
+            wait_until(clock.end_ns(number), server, clients, journal)
+            readings.append(Reading.take(server, load.model))
             windows.append(journal.window(number))
             bar.set_postfix_str(f"{windows[-1].throughput_rows_per_s:.1f} rows/s", refresh=False)
             bar.update()
@@ -217,25 +161,19 @@ def _run_windows(server: Server, load: Load, clients: Clients, journal: Journal,
 
 def _run_to_the_end(
     server: Server, load: Load, clients: Clients, journal: Journal, rows: int, progress: bool
-) -> tuple[_Reading, _Reading]:
+) -> tuple[Reading, Reading]:
     """Wait until every request was sent and ended; a reading before and after."""
     from tqdm.auto import tqdm
 
     journal.open_window(0)
-    before = _Reading.take(server, load.model, settled=True)
+    before = Reading.take(server, load.model, settled=True)
     clients.go()
     with tqdm(total=rows, unit="row", desc=_title(load), leave=False, disable=not progress) as bar:
-        while not clients.wait(_TICK_S):
+        while not clients.wait(TICK_S):
             journal.raise_if_hopeless(server)
             bar.update(journal.rows_ended() - bar.n)
     journal.raise_if_hopeless(server)
-    return before, _Reading.take(server, load.model, settled=True)
-
-
-def _wait_until(time_ns: int, server: Server, clients: Clients, journal: Journal) -> None:
-    while (left_ns := time_ns - time.perf_counter_ns()) > 0:
-        clients.wait(min(_TICK_S, left_ns / 1e9))
-        journal.raise_if_hopeless(server)
+    return before, Reading.take(server, load.model, settled=True)
 
 
 def _title(load: Load) -> str:
@@ -276,7 +214,3 @@ def _windows_table(windows: Sequence[Window], measured: range) -> pd.DataFrame:
         }
         for window in windows
     )
-
-
-def _cpu_share(before: _Reading, after: _Reading) -> float:
-    return (after.process_ns - before.process_ns) / (after.time_ns - before.time_ns)
