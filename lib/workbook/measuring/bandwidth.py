@@ -68,6 +68,21 @@ def measure_copy_rates(sizes_bytes: Sequence[int], repeats: int = 15, *, progres
     return pd.DataFrame(rows)
 
 
+def measure_gather(size_bytes: int, tensors: int = 4, repeats: int = 15) -> float:
+    """Time it takes to put several tensors of one size into a single array, for each of them, ms (median).
+
+    What a model does that wants to compute a batch: Triton hands it the requests' tensors one by one.
+    """
+    parts = [np.ones((1, size_bytes), np.uint8) for _ in range(tensors)]
+    between, times_ns = np.ones(TENSORS_BETWEEN * size_bytes, np.uint8), []
+    for turn in range(repeats + _SETTLING):
+        between.fill(turn % 250)
+        start_ns = time.perf_counter_ns()
+        np.concatenate(parts)
+        times_ns.append(time.perf_counter_ns() - start_ns)
+    return float(np.median(times_ns[_SETTLING:])) / tensors / 1e6
+
+
 def _time_kinds(size: int, repeats: int) -> dict[str, list[int]]:
     source, between = np.ones(size, np.uint8), np.ones(TENSORS_BETWEEN * size, np.uint8)
     with _shared_region(size) as region:

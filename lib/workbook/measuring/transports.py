@@ -116,6 +116,16 @@ class GrpcTransport(Transport):
         except ValueError as error:  # the channel was closed by another thread
             raise RequestError(str(error), is_broken=True) from None
 
+    def call(self, method: str, message: bytes) -> bytes:
+        """Any other method of the server, by its full name, with a serialised message; raises RequestError."""
+        try:
+            answer: bytes = self._channel.unary_unary(method, request_serializer=None, response_deserializer=None)(
+                message, timeout=self._timeout_s
+            )
+        except self._grpc.RpcError as error:
+            raise self._explain(error) from None
+        return answer
+
     def _explain(self, error: Any) -> RequestError:
         if error.code() == self._grpc.StatusCode.DEADLINE_EXCEEDED:
             return RequestError(f"no answer within {self._timeout_s:g} s (timeout_s)", is_broken=True)
@@ -197,7 +207,7 @@ class HttpTransport(Transport):
 
 
 class HttpAnswer(Answer):
-    """A body of JSON followed by the raw tensors."""
+    """A body of JSON, then the raw tensors of those outputs that were asked for as binary."""
 
     def __init__(self, headers: dict[str, str], body: bytearray) -> None:
         self._json_bytes = int(headers.get("inference-header-content-length", len(body)))
@@ -207,6 +217,9 @@ class HttpAnswer(Answer):
     def decode(self) -> dict[str, NDArray[Any]]:  # noqa: D102
         view, offset, outputs = memoryview(self._body), self._json_bytes, {}
         for output in json.loads(self._body[: self._json_bytes])["outputs"]:
+            if "data" in output:
+                outputs[output["name"]] = _from_json(output)
+                continue
             end = offset + int(output["parameters"]["binary_data_size"])
             outputs[output["name"]] = _to_array(view[offset:end], output["datatype"], output["shape"])
             offset = end
@@ -244,6 +257,12 @@ def _error_text(status: int, body: bytearray) -> str:
     with contextlib.suppress(ValueError, AttributeError):
         text = json.loads(text).get("error", text)
     return f"HTTP {status}: {text}"
+
+
+def _from_json(output: dict[str, Any]) -> NDArray[Any]:
+    """A tensor whose elements stand in the JSON itself."""
+    dtype = NUMPY_TYPES.get(output["datatype"], np.dtype(object))
+    return np.array(output["data"], dtype).reshape(tuple(output["shape"]))
 
 
 def _to_array(raw: bytes | memoryview, datatype: str, shape: Any) -> NDArray[Any]:

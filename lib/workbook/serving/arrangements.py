@@ -54,6 +54,7 @@ class Pipeline:
         tensors: all of them, without the batch dimension.
         big: tensors between stages that the `handle` arrangement passes by handle.
         files: weights, name in the version's folder -> where they lie.
+        own_arrays: arrays that take turns as a stage's output memory, see `model_repository/copies_stages`.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Pipeline:
     tensors: tuple[TensorSpec, ...]
     big: tuple[str, ...]
     files: Mapping[str, Path] = field(default_factory=dict)
+    own_arrays: int = 1
 
     def __post_init__(self) -> None:
         """Refuse a pipeline whose tensors do not connect."""
@@ -129,7 +131,22 @@ def relay_pipeline() -> Pipeline:
             TensorSpec("total", "INT64", (2,)),
         ),
         big=("payload", "shifted"),
+        own_arrays=8,
     )
+
+
+SOURCE_MODEL = f"{PREFIX}_source"
+
+
+def source_model() -> tuple[ModelSpec, Mapping[str, Path]]:
+    """A Python model that answers at once with as many bytes as asked for, for `assemble_repository`.
+
+    `request` INT64 `2` (bytes, seed) -> `values` FP32 `elements`.
+    """
+    tensors = (TensorSpec("request", "INT64", (2,)), TensorSpec("values", "FP32", (-1,)))
+    pipeline = Pipeline("source", (Stage("serve", ("request",), ("values",)),), tensors, big=())
+    spec = stages_spec(SOURCE_MODEL, pipeline, pipeline.stages)
+    return spec, _files(spec, pipeline)
 
 
 def road_pipeline(segmentation: Path, *, height: int = 256, width: int = 448) -> Pipeline:
@@ -255,6 +272,7 @@ def stages_spec(
         parameters={
             "stages": ",".join(stage.name for stage in stages),
             "threads": str(threads),
+            "own_arrays": str(pipeline.own_arrays),
             **(parameters or {}),
         },
     )

@@ -6,6 +6,7 @@ name with `_handle` behind it.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 from stages import make_stage
+
+_OWN_BYTES = 64 << 20
 
 
 class TritonPythonModel:
@@ -30,7 +33,8 @@ class TritonPythonModel:
         self.handles_out = set(filter(None, given.get("handles_out", "").split(",")))
         self.inputs = [entry["name"].removesuffix("_handle") for entry in config["input"]]
         self.outputs = [entry["name"].removesuffix("_handle") for entry in config["output"]]
-        self.own_memory: dict[str, np.ndarray] = {}
+        self.own_arrays = int(given.get("own_arrays", "1"))
+        self.own_memory: dict[str, collections.deque[np.ndarray]] = {}
         if self.handles_in | self.handles_out:
             self._open_handles(given)
         if cores := given.get("cores"):
@@ -69,7 +73,7 @@ class TritonPythonModel:
         if name not in self.handles_in:
             return pb_utils.get_input_tensor_by_name(request, name).as_numpy()
         handle = pb_utils.get_input_tensor_by_name(request, f"{name}_handle").as_numpy()
-        return borrowed.enter_context(self.reader.borrow(handle.tobytes()))
+        return borrowed.enter_context(self.reader.borrow(handle[0].tobytes()))
 
     def _run(self, arrays: dict[str, np.ndarray], leases: dict[str, Any], place: int) -> dict[str, np.ndarray]:
         def new(name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -85,17 +89,26 @@ class TritonPythonModel:
     def _own(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Memory that is kept from call to call, so that no request pays for fresh pages.
 
-        The tensors of one call are copied out only after all of them are computed: each has memory of its own.
+        Several arrays take turns where the parameter `own_arrays` says so. A monolith that wrote into the same array
+        again and again would find it in the processor's cache, which a stage between copies never does; so the
+        arrangements would differ in more than their copies.
         """
-        kept = self.own_memory.get(name)
-        if kept is None or kept.shape != shape or kept.dtype != dtype:
-            kept = self.own_memory[name] = np.empty(shape, dtype)
-        return kept
+        ring = self.own_memory.get(name)
+        if ring is None or ring[0].shape != shape or ring[0].dtype != dtype:
+            array_bytes = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+            count = max(1, min(self.own_arrays, _OWN_BYTES // array_bytes))
+            ring = self.own_memory[name] = collections.deque(np.empty(shape, dtype) for _ in range(count))
+            for array in ring:
+                array.fill(0)  # touches its pages now
+        ring.rotate(1)
+        return ring[0]
 
     def _output(self, name: str, array: np.ndarray, leases: dict[str, Any]) -> Any:
         if name not in self.handles_out:
             return pb_utils.Tensor(name, array)
-        return pb_utils.Tensor(f"{name}_handle", np.frombuffer(leases.pop(name).publish(), np.uint8)[None])
+        handle = np.frombuffer(leases.pop(name).publish(), np.uint8)
+        # Triton wants as many rows of a handle as the stage's other inputs have
+        return pb_utils.Tensor(f"{name}_handle", np.tile(handle, (len(array), 1)))
 
     def finalize(self) -> None:
         """Remove the slots' files."""

@@ -64,6 +64,22 @@ class Total:
         return {"total": np.array([[words.sum(), shifted.size]], np.int64)}
 
 
+class Serve:
+    """`request` (bytes wanted, seed), INT64 `1 2` -> `values`, FP32 `1 elements`: computed once, handed out as is."""
+
+    inputs = ("request",)
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, int], np.ndarray] = {}
+
+    def __call__(self, given: Arrays, new: New) -> dict[str, np.ndarray]:  # noqa: D102
+        size, seed = (int(number) for number in given["request"][0])
+        if (size, seed) not in self.kept:
+            values = np.random.default_rng(seed).standard_normal((1, size // 4), np.float32)
+            self.kept = {(size, seed): values}  # one at a time: they may be large
+        return {"values": self.kept[size, seed]}
+
+
 # --- road: image -> mask as JPEG --------------------------------------------------------------------------------------
 
 
@@ -156,7 +172,7 @@ def make_stage(name: str, folder: Path, threads: int) -> Stage:
     """The stage of that name; `folder` holds its weights, where it has any."""
     if name in ("segment", "encode"):
         return (Segment if name == "segment" else Encode)(folder, threads)
-    plain = {"make": Make, "shift": Shift, "total": Total, "normalise": Normalise, "compress": Compress}
+    plain = {"make": Make, "shift": Shift, "total": Total, "serve": Serve, "normalise": Normalise, "compress": Compress}
     return {**plain, "pool": Pool, "unit": Unit}[name]()
 
 

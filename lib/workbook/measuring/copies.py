@@ -1,0 +1,271 @@
+"""One request at a time through each arrangement, over sizes: what a hop costs, and what a byte costs.
+
+Latency comes from the client's clock; the parts come from Triton's statistics, read after every single request, so that
+the median of a run is one of the middle requests and not of whatever disturbed the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbook.errors import LoadError, SettingError
+from workbook.measuring.alternation import alternate
+from workbook.measuring.load import Load, measure_load
+from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter
+from workbook.measuring.requests import PreparedRequest, check_requests, prepare_requests
+from workbook.measuring.transports import RequestError, Transport, open_transport
+from workbook.serving import control
+from workbook.serving.arrangements import Pipeline, entry_model, member_models, relay_pipeline
+from workbook.serving.statistics import ModelStatistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbook.serving.handle import Server
+
+WARM_REQUESTS = 2
+_TIMEOUT_S = 120.0
+_BOOKING_S = 2.0
+_PARTS = ("queue_ms", "compute_input_ms", "compute_infer_ms", "compute_output_ms")
+
+
+@dataclass(frozen=True, eq=False)
+class TensorRequest:
+    """A request of plain tensors.
+
+    Attributes:
+        inputs: tensors by name, the batch dimension first.
+        first_row: number of the request's content.
+        rows: batch elements.
+        real_tokens, padded_tokens: 0, tensors have none.
+    """
+
+    inputs: Mapping[str, NDArray[Any]]
+    first_row: int = 0
+    rows: int = 1
+    real_tokens: int = 0
+    padded_tokens: int = 0
+
+
+def relay_request(size_bytes: int, seed: int = 1) -> TensorRequest:
+    """A request for a tensor of so many bytes.
+
+    Raises:
+        SettingError: fewer than 8 bytes.
+    """
+    if size_bytes < 8:
+        raise SettingError(f"size_bytes is {size_bytes}: at least 8 are needed, one 64-bit word.")
+    return TensorRequest({"request": np.array([[size_bytes, seed]], np.int64)})
+
+
+@dataclass(frozen=True, eq=False)
+class SizeSweep:
+    """Measurements over sizes.
+
+    Attributes:
+        latencies: a row a run: `arrangement`, `bytes`, `run`, `latency_ms` (median over its requests).
+        parts: a row a run and model: `arrangement`, `bytes`, `run`, `model`, `queue_ms`, `compute_input_ms`,
+            `compute_infer_ms`, `compute_output_ms` (medians over the run's requests).
+    """
+
+    latencies: pd.DataFrame
+    parts: pd.DataFrame
+
+
+def measure_sizes(
+    server: Server,
+    arrangements: Sequence[str],
+    sizes_bytes: Sequence[int],
+    records_path: Path,
+    *,
+    repeats: int = 4,
+    requests: int = 8,
+    progress: bool = True,
+) -> SizeSweep:
+    """Send relay requests of each size to each arrangement, one at a time; all take turns, A B B A.
+
+    Args:
+        server: serves all arrangements of the relay pipeline.
+        arrangements: names from `arrangement_names()`.
+        sizes_bytes: sizes of the tensor that is handed on.
+        records_path: CSV file of REQUEST_COLUMNS; `arm` is "arrangement bytes".
+        repeats: runs of each, even.
+        requests: timed requests of a run, after two that are not.
+        progress: show a progress bar.
+
+    Raises:
+        LoadError: a request failed.
+        ServerError: the server is gone.
+    """
+    import pandas as pd
+
+    pipeline = relay_pipeline()
+    with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
+        arms: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+            f"{name} {size}": partial(_measure_cell, server, writer, pipeline, name, size, requests)
+            for size in sizes_bytes
+            for name in arrangements
+        }
+        cells = alternate(arms, repeats, progress=progress)
+    frame = pd.DataFrame(list(itertools.chain.from_iterable(itertools.chain.from_iterable(cells.values()))))
+    keys = ["arrangement", "bytes", "run"]
+    medians = frame.groupby([*keys, "model"], sort=False)[["latency_ms", *_PARTS]].median().reset_index()
+    latencies = medians.groupby(keys, sort=False)["latency_ms"].first().reset_index()
+    return SizeSweep(latencies, medians.drop(columns="latency_ms"))
+
+
+def _measure_cell(
+    server: Server, writer: RecordWriter, pipeline: Pipeline, arrangement: str, size: int, requests: int, run: int
+) -> list[dict[str, Any]]:
+    """One run of one arrangement at one size: a row a request and model."""
+    entry, batch = entry_model(pipeline, arrangement), relay_request(size, seed=run + 1)
+    check_requests(server, entry, [batch], pipeline.outputs)
+    (request,) = prepare_requests(entry, [batch], pipeline.outputs, "grpc")
+    models = dict.fromkeys((entry, *member_models(pipeline, arrangement)))
+    transport = open_transport("grpc", server.grpc_url, _TIMEOUT_S)
+    rows: list[dict[str, Any]] = []
+    try:
+        transport.connect()
+        counters = _counters(server, models)
+        for number in range(-WARM_REQUESTS, requests):
+            record = _send(transport, request, number, arrangement, size, run)
+            writer.append(record)
+            counters, deltas = _what_happened(server, counters)
+            if number < 0:
+                continue
+            latency_ms = (record["decoded_ns"] - record["sent_ns"]) / 1e6
+            shown = {"arrangement": arrangement, "bytes": size, "run": run, "latency_ms": latency_ms}
+            parts = [
+                {**shown, "model": name, **{part: getattr(deltas[name], part) for part in _PARTS}}
+                for name in member_models(pipeline, arrangement)
+            ]
+            rows += parts
+    except RequestError as error:
+        server.check_alive()
+        raise LoadError(f"{entry} did not answer a request for {size:,} bytes: {error}.") from None
+    finally:
+        transport.close()
+    return rows
+
+
+def _send(
+    transport: Transport, request: PreparedRequest, number: int, arrangement: str, size: int, run: int
+) -> dict[str, Any]:
+    sent_ns = time.perf_counter_ns()
+    answer = transport.send(request.message)
+    received_ns = time.perf_counter_ns()
+    answer.decode()
+    return {
+        "arm": f"{arrangement} {size}",
+        "run": run,
+        "concurrency": 1,
+        "client": 0,
+        "request": number + WARM_REQUESTS,
+        "window": 0 if number >= 0 else -1,
+        "first_row": request.first_row,
+        "intended_ns": sent_ns,
+        "sent_ns": sent_ns,
+        "received_ns": received_ns,
+        "decoded_ns": time.perf_counter_ns(),
+        "rows": request.rows,
+        "real_tokens": 0,
+        "padded_tokens": 0,
+        "bytes_in": request.body_bytes,
+        "bytes_out": answer.bytes,
+        "error": "",
+    }
+
+
+def _counters(server: Server, models: Mapping[str, object]) -> dict[str, ModelStatistics]:
+    """Counters of several models in one reading."""
+    server.check_alive()
+    answer = control.get_json(server.http_url, "/v2/models/stats")["model_stats"]
+    return {stats["name"]: ModelStatistics.from_triton(stats) for stats in answer if stats["name"] in models}
+
+
+def _what_happened(
+    server: Server, before: Mapping[str, ModelStatistics]
+) -> tuple[dict[str, ModelStatistics], dict[str, ModelStatistics]]:
+    """The counters once every model has booked one more request, and the difference; Triton books after it answers."""
+    deadline_ns = time.perf_counter_ns() + int(_BOOKING_S * 1e9)
+    while True:
+        now = _counters(server, before)
+        deltas = {name: now[name] - before[name] for name in before}
+        if all(delta.success_count == 1 for delta in deltas.values()):
+            return now, deltas
+        if time.perf_counter_ns() > deadline_ns:
+            counts = ", ".join(f"{name} {delta.success_count}" for name, delta in deltas.items())
+            raise LoadError(f"after one request the models have booked {counts}: is somebody else asking this server?")
+
+
+def measure_arrangements(
+    server: Server,
+    pipeline: Pipeline,
+    requests: Sequence[TensorRequest],
+    arrangements: Sequence[str],
+    concurrencies: Sequence[int],
+    load: Load,
+    records_path: Path,
+    *,
+    repeats: int = 2,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Closed loops through every arrangement at every concurrency; all take turns, A B B A.
+
+    Args:
+        server: serves all arrangements of the pipeline.
+        pipeline: which.
+        requests: sent in turn.
+        arrangements: names from `arrangement_names()`.
+        concurrencies: requests in flight.
+        load: warm-up and windows; model, outputs and concurrency are set here.
+        records_path: CSV file of REQUEST_COLUMNS; `arm` is the arrangement.
+        repeats: runs of each, even.
+        progress: show a progress bar.
+
+    Returns:
+        A row a run: `pipeline`, `arrangement`, `concurrency`, `run`, `requests_per_s`, `latency_p50_ms`,
+        `latency_mean_ms`, `requests`, `failed`, `stable`.
+
+    Raises:
+        LoadError: no request of a run was answered.
+        ServerError: the server is gone.
+    """
+    import pandas as pd
+
+    def measure(arrangement: str, concurrency: int, run: int) -> dict[str, Any]:
+        model = entry_model(pipeline, arrangement)
+        windows = (load.warmup_s, load.window_s, load.stability_percent, load.max_windows, load.timeout_s)
+        one = Load(model, concurrency, load.transport, pipeline.outputs, *windows)
+        result = measure_load(server, one, requests, records_path, arm=arrangement, run=run, progress=False)
+        answered = result.records[result.records["error"] == ""]
+        latencies_ms = (answered["decoded_ns"] - answered["sent_ns"]) / 1e6
+        return {
+            "pipeline": pipeline.name,
+            "arrangement": arrangement,
+            "concurrency": concurrency,
+            "run": run,
+            "requests_per_s": result.requests_per_s,
+            "latency_p50_ms": float(latencies_ms.median()),
+            "latency_mean_ms": float(latencies_ms.mean()),
+            "requests": len(answered),
+            "failed": result.failed,
+            "stable": result.stable,
+        }
+
+    arms = {
+        f"{pipeline.name} {name}, {concurrency} in flight": partial(measure, name, concurrency)
+        for concurrency in concurrencies
+        for name in arrangements
+    }
+    results = alternate(arms, repeats, progress=progress)
+    return pd.DataFrame(list(itertools.chain.from_iterable(results.values())))
