@@ -151,6 +151,32 @@ class Settings:
     search_delays_us: tuple[int, ...] = (0, 150_000)
     """Longest waits of the segmentation's batcher, microseconds."""
 
+    # copies between models
+    copy_sizes_kb: tuple[int, ...] = (8, 100, 1000, 3000, 6000, 12_000, 24_000, 50_000)
+    """Tensors that are handed from stage to stage, in 10^3 bytes; the line of cost needs two from 1,000 to 33,554."""
+    ladder_sizes_kb: tuple[int, ...] = (100, 1000, 6000, 50_000)
+    """Answers that are asked for over every transport, in 10^3 bytes."""
+    copy_runs: int = 4
+    """Runs of each arrangement at each size; even."""
+    copy_requests: int = 8
+    """Requests of such a run; small tensors get up to eight times as many."""
+    copy_window_s: float = 0.4
+    """A third of the measured time of each arrangement under load."""
+    copy_load_runs: int = 2
+    """Runs of each arrangement under load; even."""
+    monolith_instances: int = 2
+    """Copies of the whole pipeline that are compared with one."""
+    stub_memory_mb: int = 256
+    """First size of the region that each Python model shares with the server, MiB."""
+    stub_growth_mb: int = 64
+    """What the region grows by when it is full, MiB."""
+    handle_slots: int = 8
+    """Tensors that a stage may have on their way by handle."""
+    handle_ttl_ms: int = 30_000
+    """How long a tensor waits for its reader before its memory is taken back, ms."""
+    cuda_pool_mb: int = 64
+    """Triton's pool of device memory for tensors between models, MiB; 64 is its default."""
+
     # how the exported model is checked
     parity_batches: tuple[int, ...] = (1, 2, 32)
     parity_lengths: tuple[int, ...] = (2, 7, 128, 512)
@@ -213,9 +239,19 @@ class Settings:
                 _require_within(name, value, lowest, highest)
             if not getattr(self, name):
                 raise SettingError(f"{name} is empty: give at least one whole number.")
+        _require_within("copy_requests", self.copy_requests, 1, 10_000)
+        _require_within("copy_window_s", self.copy_window_s, 0.05, 600)
+        _require_within("copy_runs", self.copy_runs, 2, 100)
+        _require_within("copy_load_runs", self.copy_load_runs, 2, 100)
+        _require_within("monolith_instances", self.monolith_instances, 2, 64)
+        _require_within("stub_memory_mb", self.stub_memory_mb, 1, 65_536)
+        _require_within("stub_growth_mb", self.stub_growth_mb, 1, 65_536)
+        _require_within("handle_slots", self.handle_slots, 1, 1024)
+        _require_within("handle_ttl_ms", self.handle_ttl_ms, 1, 3_600_000)
+        _require_within("cuda_pool_mb", self.cuda_pool_mb, 0, 65_536)
         if self.layers is not None:
             _require_within("layers", self.layers, 1, 1000)
-        for name in ("repeats", "rounds", "regime_rounds"):
+        for name in ("repeats", "rounds", "regime_rounds", "copy_runs", "copy_load_runs"):
             if getattr(self, name) % 2:
                 raise SettingError(
                     f"{name} is {getattr(self, name)}: it must be even, because arms alternate A B B A. Set 2, 4, 6."
@@ -231,6 +267,8 @@ class Settings:
             "concurrency": 1024,
             "benchmark_concurrency": 1024,
             "load_percents": 1000,
+            "copy_sizes_kb": 1_000_000,
+            "ladder_sizes_kb": 1_000_000,
             "parity_batches": 4096,
             "parity_lengths": 8192,
             "preferred_batch_sizes": 4096,
