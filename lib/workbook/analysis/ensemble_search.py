@@ -1,0 +1,94 @@
+"""The search for a configuration that reaches the bound: its grid, its Pareto curve, the choice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from workbook.errors import LoadError
+from workbook.serving.ensemble_spec import HOPS, EnsembleVariant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbook.measuring.ensemble_runs import Point
+
+NEAR_BEST = 0.97
+"""Configurations within 3% of the best rate count as equally fast; the lowest p99 among them is chosen."""
+VARIED = ("b_instances", "b_max_batch", "a_delay_us", "hop")
+
+
+def search_grid(
+    apart: EnsembleVariant, b_instances: Sequence[int], b_batches: Sequence[int], delays_us: Sequence[int]
+) -> list[EnsembleVariant]:
+    """All combinations of B's instances and batch, A's delay, and logits or mask between them."""
+    return [
+        replace(apart, b_instances=instances, b_max_batch=batch, a_delay_us=delay_us, hop=hop)
+        for hop, delay_us, batch, instances in itertools.product(HOPS, delays_us, b_batches, b_instances)
+    ]
+
+
+def point_row(point: Point) -> dict[str, Any]:
+    """A measurement as a flat row of JSON values: what was served, `connections`, rate and latencies."""
+    variant = point.variant
+    return {
+        **{name: getattr(variant, name) for name in VARIED},
+        "a_max_batch": variant.a_max_batch,
+        "connections": point.conditions.connections,
+        "images_per_s": point.images_per_s,
+        "latency_mean_ms": point.latency_mean_ms,
+        "latency_p50_ms": point.latency_p50_ms,
+        "latency_p99_ms": point.latency_p99_ms,
+        "failed": point.failed,
+    }
+
+
+def pareto(found: pd.DataFrame) -> pd.DataFrame:
+    """The configurations that no other beats in both rate and p99, fastest first.
+
+    Args:
+        found: rows of `point_row`; rows without a p99 (too few answers) are left out.
+    """
+    ordered = found.dropna(subset="latency_p99_ms").sort_values(
+        ["images_per_s", "latency_p99_ms"], ascending=[False, True]
+    )
+    least_before = ordered["latency_p99_ms"].cummin().shift()
+    return ordered[least_before.isna() | (ordered["latency_p99_ms"] < least_before)]
+
+
+def choose(found: pd.DataFrame) -> pd.Series:
+    """The chosen row: of those within 3% of the best rate, the one with the lowest p99 (mean latency without one).
+
+    Raises:
+        LoadError: nothing was measured.
+    """
+    if found.empty:
+        raise LoadError("the search measured nothing: give at least one configuration.")
+    fast = found[found["images_per_s"] >= NEAR_BEST * found["images_per_s"].max()]
+    return fast.loc[fast["latency_p99_ms"].fillna(fast["latency_mean_ms"]).idxmin()]
+
+
+def chosen_variant(chosen: pd.Series, apart: EnsembleVariant) -> EnsembleVariant:
+    """The configuration of a row of the search."""
+    return replace(
+        apart,
+        b_instances=int(chosen["b_instances"]),
+        b_max_batch=int(chosen["b_max_batch"]),
+        a_delay_us=int(chosen["a_delay_us"]),
+        hop=str(chosen["hop"]),
+    )
+
+
+def reason_for(chosen: pd.Series, reported_per_s: float, bound_per_s: float) -> str:
+    """One sentence: what was chosen, and why."""
+    b = f"{chosen['b_instances']:.0f} instance(s) of B"
+    batch = f"in batches of up to {chosen['b_max_batch']:.0f}" if chosen["b_max_batch"] else "one image at a time"
+    hop = "a uint8 mask" if chosen["hop"] == "mask" else "float16 logits"
+    return (
+        f"Chosen: {b}, {batch}, fed {hop}, A waiting at most {chosen['a_delay_us'] / 1e3:g} ms: it reaches "
+        f"{chosen['images_per_s']:.0f}/s, {chosen['images_per_s'] / bound_per_s:.0%} of the slower member's "
+        f"{bound_per_s:.0f}/s (as reported: {reported_per_s / bound_per_s:.0%}), and of all that are as fast "
+        f"(within {1 - NEAR_BEST:.0%}) its slowest requests wait the least."
+    )

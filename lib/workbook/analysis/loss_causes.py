@@ -1,0 +1,162 @@
+"""Where an ensemble can lose throughput: each known cause switched on and off alone, its effect with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from workbook.analysis.intervals import ratio_interval
+from workbook.serving.ensemble_spec import EnsembleVariant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEW_CONNECTIONS = 16
+SPARE_INSTANCES = 4
+ISSUE_SERVICE_RATIO = 6.773 / (1000 / 314.86)
+"""In issue 2760 B took so many times as long for an image inside the ensemble as A did: 6.77 ms against 3.18 ms."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is served and by how many connections it is kept busy."""
+
+    variant: EnsembleVariant
+    connections: int
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A known cause of loss.
+
+    Attributes:
+        name: in words.
+        on: the configuration that has it.
+        off: the same without it.
+        in_the_issue: what the numbers of issue 2760 say about it.
+        emulated: whether this machine has to stand in for something it lacks.
+    """
+
+    name: str
+    on: Setting
+    off: Setting
+    in_the_issue: str
+    emulated: bool = False
+
+
+def loss_causes(apart: EnsembleVariant, connections: int, stall_us: int) -> tuple[Cause, ...]:
+    """The causes, each one switch away from a common configuration.
+
+    Args:
+        apart: the reported configuration, members on processors of their own.
+        connections: requests in flight.
+        stall_us: wait in front of each of B's answers that stands in for a move from GPU to host.
+    """
+    few, base = min(FEW_CONNECTIONS, connections), Setting(apart, connections)
+
+    def with_(**changes: object) -> Setting:
+        return Setting(replace(apart, **changes), connections)  # type: ignore[arg-type]
+
+    stalled = with_(b_stall_us=stall_us)
+    return (
+        Cause(
+            "members share processors",
+            Setting(replace(apart, a_processors=(), b_processors=()), connections),
+            base,
+            "no: A ran on the GPU, B on the CPU",
+        ),
+        Cause(
+            "bursts of full batches into an unbatched B",
+            base,
+            with_(b_max_batch=apart.a_max_batch),
+            "there, but not the reason: a burst makes images wait, B's ceiling alone already explains the rate",
+        ),
+        Cause(
+            f"150 ms of queue delay at {few} connections",
+            Setting(apart, few),
+            Setting(replace(apart, a_delay_us=0), few),
+            "no: 128 connections fill batches of 32, and A alone reached 315/s with the same delay",
+        ),
+        Cause(
+            "B fed float16 logits in place of a uint8 mask",
+            base,
+            with_(hop="mask"),
+            "the other way round: B's own test carried 688,128 bytes a request, the ensemble hands over 458,752",
+        ),
+        Cause(
+            "one instance of B in place of two",
+            base,
+            with_(b_instances=2),
+            "yes: one instance, 6.77 ms an image, 147.6/s at most; it would have needed three",
+        ),
+        Cause(
+            "B slower in the ensemble than alone (a wait stands in for the move from GPU to host)",
+            stalled,
+            base,
+            "yes: 3.46 of B's 6.77 ms were compute_input, and its own test needed 2.4 ms in all",
+            emulated=True,
+        ),
+        Cause(
+            f"the same, with one instance of B in place of {SPARE_INSTANCES}",
+            stalled,
+            with_(b_stall_us=stall_us, b_instances=SPARE_INSTANCES),
+            "not tried there: this is the remedy",
+            emulated=True,
+        ),
+    )
+
+
+def stall_like_the_issue_us(a_work_s: float, b_work_s: float) -> int:
+    """The wait that makes B as slow beside A as it was in the issue, microseconds; at least 1.
+
+    Args:
+        a_work_s: A's time for one image when it is busy, the inverse of its ceiling.
+        b_work_s: B's, without any wait.
+    """
+    return max(1, round(1e6 * (ISSUE_SERVICE_RATIO * a_work_s - b_work_s)))
+
+
+def settings_of(causes: Sequence[Cause]) -> tuple[Setting, ...]:
+    """Every configuration that the causes need, each once."""
+    return tuple(dict.fromkeys(setting for cause in causes for setting in (cause.on, cause.off)))
+
+
+def effects(causes: Sequence[Cause], rates: Mapping[Setting, Sequence[float]]) -> pd.DataFrame:
+    """What each cause does to the ensemble's rate.
+
+    Args:
+        causes: from `loss_causes`.
+        rates: images per second of each run, in rounds: run i of one setting was measured near run i of the others.
+
+    Returns:
+        A row a cause: `cause`, `with_per_s`, `without_per_s`, `effect` (with / without: 1 costs nothing, 0.5 halves),
+        `ci95_low`, `ci95_high` (NaN where one round gives no interval), `verdict`, `emulated`, `in_the_issue`.
+    """
+    import pandas as pd
+
+    rows = []
+    for cause in causes:
+        interval = ratio_interval(rates[cause.on], rates[cause.off])
+        rows.append(
+            {
+                "cause": cause.name,
+                "with_per_s": sum(rates[cause.on]) / len(rates[cause.on]),
+                "without_per_s": sum(rates[cause.off]) / len(rates[cause.off]),
+                "effect": interval.estimate,
+                "ci95_low": interval.low,
+                "ci95_high": interval.high,
+                "verdict": _verdict(interval.low, interval.high, interval.known),
+                "emulated": cause.emulated,
+                "in_the_issue": cause.in_the_issue,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _verdict(low: float, high: float, known: bool) -> str:
+    if not known:
+        return "one round, no interval"
+    if high < 1:
+        return "costs throughput here"
+    return "gains here" if low > 1 else "not told apart from no effect"

@@ -1,0 +1,141 @@
+"""Three smaller measurements beside the study: a traced burst, the scheduler's own cost, and an open loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbook.analysis.summaries import latency_percentile
+from workbook.analysis.trace import read_trace
+from workbook.measuring.ensemble_runs import Probe
+from workbook.measuring.images import ImageRequest, Images, requests_for
+from workbook.measuring.load import send_all
+from workbook.measuring.open_loop import OpenLoop, measure_open_loop
+from workbook.measuring.scenario import Load
+from workbook.serving.ensemble_server import EnsembleServer, start_ensemble_server
+from workbook.serving.ensemble_spec import ENSEMBLE, NULL_A, NULL_B, NULL_ENSEMBLE, EnsembleVariant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbook.models.segmentation import SegmentationModel
+
+PAYLOADS = {"one number": 1, "an image": 3 * 256 * 448}
+_CONNECTIONS_TRACED = 64
+
+
+def trace_burst(
+    model: SegmentationModel,
+    directory: Path,
+    variant: EnsembleVariant,
+    images: Images,
+    *,
+    kind: str = "auto",
+    requests: int = 96,
+    records_path: Path,
+) -> pd.DataFrame:
+    """Send a few dozen images at once to a server that traces, and read its trace.
+
+    A server of its own, because tracing costs time and its file is whole only when the server has stopped.
+
+    Args:
+        model: the segmentation network.
+        directory: for the repository and the trace.
+        variant: the configuration.
+        images: sent in turn.
+        kind: of server.
+        requests: how many.
+        records_path: CSV file that the records are appended to.
+
+    Returns:
+        As `read_trace`; the first images, which warm the members up, are left out.
+    """
+    trace = directory / "trace.json"
+    trace.unlink(missing_ok=True)
+    sent = requests_for(ENSEMBLE, images, variant)
+    warm = [sent[number % len(sent)] for number in range(variant.a_max_batch * variant.a_instances)]
+    burst = [sent[number % len(sent)] for number in range(requests)]
+    load = Probe(min(_CONNECTIONS_TRACED, requests)).load(ENSEMBLE)
+    with start_ensemble_server(model, directory / "repository", kind=kind, variant=variant, trace_file=trace) as served:
+        for batch in (warm, burst):
+            send_all(served.server, load, batch, records_path, arm="traced", progress=False)
+    timeline = read_trace(trace)
+    timeline = timeline[timeline["image"] >= len(warm)].copy()
+    timeline["image"] -= len(warm)
+    moments = ["queue_start_ms", "work_start_ms", "work_end_ms"]
+    timeline[moments] -= timeline["queue_start_ms"].min()
+    timeline["execution"] -= timeline.groupby("member")["execution"].transform("min")
+    return timeline.reset_index(drop=True)
+
+
+def scheduler_cost(served: EnsembleServer, records: Callable[[str], Path], requests: int = 300) -> pd.DataFrame:
+    """What the ensemble scheduler itself costs: an ensemble of two members that do nothing, one request at a time.
+
+    Args:
+        served: the running server.
+        records: gives the file for the records.
+        requests: for each payload.
+
+    Returns:
+        A row a payload: `payload`, `bytes`, `ensemble_ms` (a request inside the server), `members_ms` (the same of both
+        members), `scheduler_ms` (the difference), `client_p50_ms`.
+    """
+    import pandas as pd
+
+    rows = []
+    for payload, numbers in PAYLOADS.items():
+        array = np.zeros(numbers, np.float16)
+        load = Load(model=NULL_ENSEMBLE, transport="http", outputs=("OUTPUT",))
+        models = (NULL_ENSEMBLE, NULL_A, NULL_B)
+        before = {model: served.server.statistics(model, settled=True) for model in models}
+        batches = [ImageRequest({"INPUT": array}, number) for number in range(requests)]
+        result = send_all(served.server, load, batches, records("scheduler"), arm=payload, progress=False)
+        after = {model: served.server.statistics(model, settled=True) - before[model] for model in models}
+        members_ms = after[NULL_A].request_ms + after[NULL_B].request_ms
+        latency_ms = (result.records["decoded_ns"] - result.records["sent_ns"]) / 1e6
+        rows.append(
+            {
+                "payload": payload,
+                "bytes": array.nbytes,
+                "ensemble_ms": after[NULL_ENSEMBLE].request_ms,
+                "members_ms": members_ms,
+                "scheduler_ms": after[NULL_ENSEMBLE].request_ms - members_ms,
+                "client_p50_ms": latency_percentile(latency_ms, 50),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def open_loop_at(
+    served: EnsembleServer,
+    variant: EnsembleVariant,
+    images: Images,
+    probe: Probe,
+    rate_per_s: float,
+    records_path: Path,
+    duration_s: float,
+) -> dict[str, float]:
+    """Send at a fixed rate and see how long the slowest requests take.
+
+    Returns:
+        `rate_per_s` asked for, `answered_per_s`, `latency_p50_ms` and `latency_p99_ms` from the intended moment of
+        sending, `failed`.
+    """
+    served.configure(variant)
+    load = replace(probe, connections=min(64, probe.connections)).load(ENSEMBLE)
+    loop = OpenLoop(load, rate_per_s, "constant", duration_s=duration_s, warmup_s=probe.warmup_s)
+    requests = requests_for(ENSEMBLE, images, variant)
+    result = measure_open_loop(served.server, loop, requests, records_path, progress=False)
+    answered = result.records[result.records["error"] == ""]
+    latency_ms = (answered["decoded_ns"] - answered["intended_ns"]) / 1e6
+    return {
+        "rate_per_s": rate_per_s,
+        "answered_per_s": len(answered) / duration_s,
+        "latency_p50_ms": latency_percentile(latency_ms, 50),
+        "latency_p99_ms": latency_percentile(latency_ms, 99),
+        "failed": float(len(result.records) - len(answered)),
+    }
