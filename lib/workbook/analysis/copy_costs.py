@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbook.analysis.copies import BYTES_PER_MB, copied_bytes, ledger, predicted_ms
+from workbook.analysis.copies import BYTES_PER_MB, Copy, copied_bytes, ledger, predicted_ms
 from workbook.analysis.intervals import Interval, runs_interval
 from workbook.errors import SettingError
 from workbook.serving.arrangements import relay_pipeline
@@ -182,3 +182,28 @@ def compare_statistics(parts: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame
                 }
             )
     return pd.DataFrame(rows)
+
+
+def compare_counted(counted: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
+    """Time that the counted copies took, against the ledger's prediction.
+
+    Args:
+        counted: of `serving.arrangement_server.count_copies`.
+        rates: of `measuring.bandwidth.measure_copy_rates`.
+
+    Returns:
+        `counted` and `predicted_ms`, `ratio` (predicted / counted), `held`: within 20%; both empty where nothing is
+        copied.
+    """
+    table = counted.copy()
+    table["predicted_ms"] = [
+        predicted_ms([copy for copy in _relay_ledger(name, size) if copy.bytes == size], rates)
+        for name, size in zip(table["arrangement"], table["bytes"], strict=True)
+    ]
+    table["ratio"] = table["predicted_ms"] / table["counted_ms"].where(table["counted_ms"] > 0)
+    table["held"] = [None if ratio != ratio else abs(ratio - 1) <= WITHIN for ratio in table["ratio"]]
+    return table
+
+
+def _relay_ledger(arrangement: str, size: int) -> list[Copy]:
+    return ledger(relay_pipeline(), arrangement, relay_bytes(int(size)))

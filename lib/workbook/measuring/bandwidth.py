@@ -5,7 +5,9 @@ its pages are there. Memory that the server takes with `malloc` and gives back i
 glibc maps it anew each time (M_MMAP_THRESHOLD's upper bound, mallopt(3)) and the kernel clears every 4 KiB page
 before it can be written. NumPy asks for 2 MiB pages from 4 MiB on, which is cheaper.
 
-Between two timed copies the caches are filled with other data, as a request's other tensors do.
+A tensor on its way through Triton is copied by one process after another wrote it, on another processor as a rule, with
+the request's other tensors written in between. So here: before each timed copy a partner on another processor writes
+the source, and other data passes through the caches.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -85,22 +88,35 @@ def measure_gather(size_bytes: int, tensors: int = 4, repeats: int = 15) -> floa
 
 def _time_kinds(size: int, repeats: int) -> dict[str, list[int]]:
     source, between = np.ones(size, np.uint8), np.ones(TENSORS_BETWEEN * size, np.uint8)
-    with _shared_region(size) as region:
-        copies: dict[str, Callable[[], object]] = {
-            "region": lambda: _move(region.ctypes.data, source.ctypes.data, size),
-            "heap": lambda: _copy_into_heap(region.ctypes.data, size),
-            "array": region.copy,
+    with _shared_region(size) as region, _two_processors() as partner:
+        copies: dict[str, tuple[np.ndarray, Callable[[], object]]] = {
+            "region": (source, lambda: _move(region.ctypes.data, source.ctypes.data, size)),
+            "heap": (region, lambda: _copy_into_heap(region.ctypes.data, size)),
+            "array": (region, region.copy),
         }
         times: dict[str, list[int]] = {kind: [] for kind in copies}
         for turn in range(repeats + _SETTLING):  # the kinds take turns: a machine that drifts slows all alike
-            for kind, copy in copies.items():
+            for kind, (written, copy) in copies.items():
                 between.fill(turn % 250)
+                partner.submit(written.fill, turn % 251).result()
                 start_ns = time.perf_counter_ns()
                 copy()
                 elapsed_ns = time.perf_counter_ns() - start_ns
                 if turn >= _SETTLING:
                     times[kind].append(elapsed_ns)
         return times
+
+
+@contextmanager
+def _two_processors() -> Iterator[ThreadPoolExecutor]:
+    """This thread on one processor, a partner thread on another; where there is one only, they share it."""
+    usable = sorted(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(1, initializer=os.sched_setaffinity, initargs=(0, {usable[-1]})) as partner:
+        os.sched_setaffinity(0, {usable[0]})
+        try:
+            yield partner
+        finally:
+            os.sched_setaffinity(0, usable)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
 
 WARM_REQUESTS = 2
+_BYTES_A_RUN = 8_000_000
+_MOST_TIMES = 8
 _TIMEOUT_S = 120.0
 _BOOKING_S = 2.0
 _PARTS = ("queue_ms", "compute_input_ms", "compute_infer_ms", "compute_output_ms")
@@ -99,7 +101,7 @@ def measure_sizes(
         sizes_bytes: sizes of the tensor that is handed on.
         records_path: CSV file of REQUEST_COLUMNS; `arm` is "arrangement bytes".
         repeats: runs of each, even.
-        requests: timed requests of a run, after two that are not.
+        requests: timed requests of a run, after two that are not; up to eight times as many where the tensor is small.
         progress: show a progress bar.
 
     Raises:
@@ -127,6 +129,7 @@ def _measure_cell(
     server: Server, writer: RecordWriter, pipeline: Pipeline, arrangement: str, size: int, requests: int, run: int
 ) -> list[dict[str, Any]]:
     """One run of one arrangement at one size: a row a request and model."""
+    requests *= max(1, min(_MOST_TIMES, _BYTES_A_RUN // size))
     entry, batch = entry_model(pipeline, arrangement), relay_request(size, seed=run + 1)
     check_requests(server, entry, [batch], pipeline.outputs)
     (request,) = prepare_requests(entry, [batch], pipeline.outputs, "grpc")
