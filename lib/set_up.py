@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes.util
+import fcntl
 import hashlib
 import os
 import shutil
@@ -17,7 +18,8 @@ import sysconfig
 import threading
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PROJECT_DIR = Path(__file__).resolve().parents[1]
@@ -54,7 +56,25 @@ def main() -> int:
         "server (Triton, 55 MB to download)": lambda: _make_server_env(workbook_python),
         "workbook (PyTorch, JupyterLab and friends)": lambda: _make_workbook_env(workbook_python, into_this_python),
     }
-    return _side_by_side(tasks)
+    try:
+        with _one_at_a_time():
+            return _side_by_side(tasks)
+    except KeyboardInterrupt:
+        print("\nset-up: stopped. Run it again to go on.", file=sys.stderr)
+        return 130
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Keep two set-ups of this folder from writing into the same environments."""
+    LOG_DIR.mkdir(parents=True, exist_ok=True)
+    with (LOG_DIR / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("set-up: waiting for another set-up of this folder", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _check_system() -> None:
@@ -112,7 +132,7 @@ def _make_workbook_env(python: Path, into_this_python: bool) -> None:
     if stamp.exists() and stamp.read_text() == wanted:
         return
     if not into_this_python:
-        venv.create(WORKBOOK_ENV, with_pip=True, clear=_is_broken(WORKBOOK_ENV))
+        _make_environment(WORKBOOK_ENV)
     _pip(python, "workbook", "install", "--editable", f"{PROJECT_DIR}[test]")
     stamp.write_text(wanted)
 
@@ -122,16 +142,18 @@ def _make_server_env(workbook_python: Path) -> None:
     wanted = _digest(SERVER_PINS, str(workbook_python))
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    venv.create(SERVER_ENV, with_pip=True, clear=_is_broken(SERVER_ENV))
+    _make_environment(SERVER_ENV)
     _pip(SERVER_ENV / "bin" / "python", "server", "install", "--no-deps", "--requirement", str(SERVER_PINS))
     stamp.write_text(wanted)
 
 
-def _is_broken(environment: Path) -> bool:
-    """An environment of another Python version, or one whose interpreter is gone, is made anew."""
-    if not environment.exists():
-        return False
-    return not (environment / "bin" / f"python{VERSION}").exists()
+def _make_environment(environment: Path) -> None:
+    """Make the environment, or make it anew where it is of another Python version or was left half made.
+
+    A sound one stays as it is: its interpreter may be running, and cannot be written over then.
+    """
+    if not all((environment / "bin" / program).exists() for program in (f"python{VERSION}", "pip")):
+        venv.create(environment, with_pip=True, clear=True)
 
 
 def _pip(python: Path, name: str, *arguments: str) -> None:
