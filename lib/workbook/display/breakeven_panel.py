@@ -1,0 +1,157 @@
+"""Break-even of a server, as a figure and as a panel whose controls redraw it from measured rates."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbook.analysis.breakeven import (
+    WAYS,
+    BreakEven,
+    Costs,
+    added_latency_s,
+    break_even,
+    price_per_million,
+    rate_grid,
+    recommendation,
+)
+from workbook.display.drawing import new_figure
+from workbook.display.scales import ticks_for
+from workbook.display.theme import COLOURS, DASHES, INK
+from workbook.display.widgets import STATIC_FIGURE, WIDTH
+from workbook.display.wording import number
+from workbook.errors import WorkbookError
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def break_even_plot(costs: Costs, flip: BreakEven, rate_rows_per_s: float | None = None) -> go.Figure:
+    """Price of a million rows above, wait for an answer below, over arrival rate; a line a way.
+
+    Args:
+        costs: measured rates and assumptions.
+        flip: where the choice turns to online.
+        rate_rows_per_s: a rate to mark; None: none.
+    """
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    panels = make_subplots(rows=2, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.58, 0.42])
+    figure = new_figure(
+        "From which arrival rate on is a server worth its price?",
+        f"Prices at {number(costs.price_per_hour)} an hour a machine, an assumption. Dashed across: the objective. "
+        "Shaded: where the<br>choice turns to online, 95% of draws of the measured runs.",
+        f"{flip_sentence(flip)} " + (recommendation(costs, rate_rows_per_s) if rate_rows_per_s else ""),
+        height=640,
+        figure=panels,
+    )
+    rates = rate_grid(costs)
+    price, latency = price_per_million(costs, rates), added_latency_s(costs, rates)
+    for place, way in enumerate(WAYS):
+        line = {"color": COLOURS[place], "dash": DASHES[place], "width": 3}
+        for row, values in ((1, price[way]), (2, latency[way])):
+            shown = np.where(np.isfinite(values), values, np.nan)
+            figure.add_trace(
+                go.Scatter(x=rates, y=shown, mode="lines", line=line, name=way, showlegend=row == 1,
+                           hovertemplate=f"{way}: %{{y:.3g}} at %{{x:.3g}} rows/s<extra></extra>"),
+                row=row, col=1,
+            )  # fmt: skip
+    figure.add_hline(y=costs.objective_s, line={"color": INK, "dash": "dash", "width": 1.5}, row=2, col=1)
+    if flip.band:
+        figure.add_vrect(*flip.band, fillcolor=COLOURS[2], opacity=0.25, line_width=0)
+    if flip.rows_per_s:
+        figure.add_vline(x=flip.rows_per_s, line={"color": COLOURS[2], "width": 2})
+    if rate_rows_per_s:
+        figure.add_vline(x=rate_rows_per_s, line={"color": INK, "width": 2, "dash": "dot"})
+    figure.update_layout(showlegend=True, margin={"t": 116})
+    figure.update_xaxes(type="log", **ticks_for([rates[0], rates[-1]]))
+    figure.update_xaxes(title_text="arrivals (rows per second)", row=2, col=1)
+    figure.update_yaxes(title_text="price of a million rows", type="log", row=1, col=1, exponentformat="none")
+    return figure.update_yaxes(
+        title_text="longest wait (s)", type="log", row=2, col=1, tickvals=[1e-3, 1e-1, 10, 1e3, 1e5],
+        ticktext=["1 ms", "0.1 s", "10 s", "17 min", "28 h"],
+    )  # fmt: skip
+
+
+def flip_sentence(flip: BreakEven) -> str:
+    """Where the choice turns to online, in words."""
+    if flip.rows_per_s is None:
+        return "Online never is the choice at this objective: a job on demand answers in time and costs less."
+    band = f" (95% of draws: {number(flip.band[0])} to {number(flip.band[1])})" if flip.band else ""
+    unsure = f", though in {flip.never_share:.0%} of draws it never does" if flip.never_share else ""
+    return f"From {number(flip.rows_per_s)} rows/s on{band} online is the choice{unsure}."
+
+
+class BreakEvenPanel:
+    """Controls for rate, objective, price and start, the figure, and the recommendation.
+
+    Attributes:
+        widget: what JupyterLab shows.
+        figure: the plotly FigureWidget that is drawn again in place.
+        reading: the recommendation, or what went wrong.
+        rate, objective, price, start: the controls; set `.value` to move one.
+    """
+
+    def __init__(
+        self, costs: Costs, batch_runs: Sequence[float], online_runs: Sequence[float], rate_rows_per_s: float = 1.0
+    ) -> None:
+        import ipywidgets as widgets
+        import plotly.graph_objects as go
+
+        self.costs, self._runs = costs, (tuple(batch_runs), tuple(online_runs))
+        wide = {"layout": {"width": "430px"}, "style": {"description_width": "150px"}, "continuous_update": False}
+        self.rate = widgets.FloatLogSlider(
+            rate_rows_per_s, min=-2, max=3, step=0.05, description="arrivals, rows/s", **wide
+        )
+        self.objective = widgets.FloatLogSlider(
+            costs.objective_s, min=-2, max=5, step=0.1, description="objective, s", **wide
+        )
+        self.start = widgets.FloatLogSlider(
+            costs.start_s, min=-1, max=3, step=0.1, description="start of a job, s", **wide
+        )
+        self.price = widgets.FloatLogSlider(
+            costs.price_per_hour, min=-2, max=2, step=0.05, description="price of an hour", **wide
+        )
+        self.reading = widgets.HTML()
+        self.figure = go.FigureWidget()
+        controls = widgets.HBox([widgets.VBox([self.rate, self.objective]), widgets.VBox([self.start, self.price])])
+        self.widget = widgets.VBox([controls, self.figure, self.reading])
+        for control in (self.rate, self.objective, self.start, self.price):
+            control.observe(self.redraw, names="value")
+        self.redraw()
+
+    def redraw(self, change: Any = None) -> None:
+        """Draw the figure for the controls; a mistake becomes a sentence in the panel, never a traceback."""
+        try:
+            costs = replace(
+                self.costs,
+                objective_s=self.objective.value,
+                start_s=self.start.value,
+                price_per_hour=self.price.value,
+            )
+            drawn = break_even_plot(costs, break_even(costs, *self._runs), self.rate.value)
+        except WorkbookError as error:
+            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
+            return
+        except Exception as error:  # a callback's traceback goes to a log that nobody reads
+            sentence = html.escape(f"The figure cannot be drawn: {type(error).__name__}: {error}")
+            self.reading.value = f"<p role='alert'>{sentence}</p>"
+            return
+        with self.figure.batch_update():
+            self.figure.data = ()
+            self.figure.layout = drawn.layout.update(width=WIDTH)
+            self.figure.add_traces(drawn.data)
+        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
+        bundle = dict(self.widget._repr_mimebundle_(**options))
+        standing = json.loads(self.figure.to_json())
+        del standing["layout"]["width"]
+        return {**bundle, STATIC_FIGURE: standing}
