@@ -14,6 +14,15 @@ else
   SET_UP := $(PYTHON) lib/set_up.py
 endif
 
+# Values reach the recipe through its environment, so that spaces, quotes and lists in them arrive as they were given.
+export PROFILE NOTEBOOKS CORPUS SET
+# A misspelt name would otherwise measure the default, twenty minutes long.
+TYPED := $(foreach v,$(.VARIABLES),$(if $(filter line,$(origin $v)),$v))
+UNKNOWN := $(strip $(filter-out PROFILE NOTEBOOKS CORPUS SET PYTHON BIN SET_UP SHELL,$(TYPED)))
+ifneq ($(UNKNOWN),)
+  $(error make takes no $(UNKNOWN)=...; it takes PROFILE, NOTEBOOKS, CORPUS, SET and PYTHON: make run SET="rows=2048 threads=1")
+endif
+
 .PHONY: help setup run test lab clean
 
 help: ## show this help
@@ -26,8 +35,8 @@ setup: ## make the two environments (the workbook's and the Triton server's), on
 	@$(BIN)/python -m workbook.serving.server_environment
 
 run: setup ## execute the notebooks, print the headline table and the path of the HTML report
-	@$(BIN)/python -m workbook run $(if $(PROFILE),--profile $(PROFILE)) $(if $(NOTEBOOKS),--notebooks $(NOTEBOOKS)) \
-		$(if $(CORPUS),--corpus "$(CORPUS)") $(if $(SET),--set $(SET))
+	@$(BIN)/python -m workbook run $(if $(PROFILE),--profile "$$PROFILE") $(if $(NOTEBOOKS),--notebooks "$$NOTEBOOKS") \
+		$(if $(CORPUS),--corpus "$$CORPUS") $(if $(SET),--set "$$SET")
 
 test: setup ## run all tests: style, types, units, the real server, every notebook
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/python -m pytest

@@ -185,7 +185,9 @@ def test_places_that_are_no_file(tmp_path: Path) -> None:
         str(tmp_path / "pipe.csv"): "not a regular file",
         str(tmp_path / "absent.csv"): "is not there",
         "smaple": "is not there.*sample",
-        "": "is a folder",
+        "": "has no name",
+        ".": "is a folder",
+        "~nobody-here/x.csv": "cannot be looked up",
         "a\0b.csv": "is not there|cannot be looked up",
         "x" * 5_000: "cannot be looked up|is not there",
     }.items():

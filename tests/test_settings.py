@@ -15,9 +15,9 @@ NOTEBOOKS = sorted((PROJECT_DIR / "notebooks").glob("*.ipynb"))
     ("name", "value", "message"),
     [
         ("rows", 0, "between 1 and"),
-        ("rows", "many", "must be a int"),
-        ("rows", True, "must be a int"),
-        ("rows", 2.5, "must be a int"),
+        ("rows", "many", "must be a whole number"),
+        ("rows", True, "must be a whole number"),
+        ("rows", 2.5, "must be a whole number"),
         ("window_s", float("nan"), "between 0.05 and 600"),
         ("repeats", 3, "must be even"),
         ("concurrency", [], "is empty"),

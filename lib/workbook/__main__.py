@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from workbook.errors import WorkbookError
-from workbook.runner import RunRequest, run_workbook
+from workbook.runner import STOPPED, RunRequest, run_workbook
 
 
 def main() -> int:
@@ -24,14 +25,24 @@ def main() -> int:
     run.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", dest="overrides", help="set any parameter")
     arguments = parser.parse_args()
     request = RunRequest(arguments.profile, tuple(arguments.notebooks), arguments.corpus, tuple(arguments.overrides))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)  # as Ctrl-C: the kernel and its server end before we do
     try:
         return run_workbook(request)
     except WorkbookError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a folder that is not ours to write to
+        print(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
-        print("\nStopped. What was measured is kept in runs/latest.", file=sys.stderr)
-        return 130
+        print("\nStopped before anything was measured.", file=sys.stderr)
+        return STOPPED
+
+
+def _stop(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -8,16 +8,18 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
+BUILT_FILE = "built.json"
 
 
 def artifacts_dir() -> Path:
-    """Folder of everything built: `$WORKBOOK_ARTIFACTS`, else `artifacts/` of the project."""
-    return Path(os.environ.get("WORKBOOK_ARTIFACTS") or PROJECT_DIR / "artifacts")
+    """Folder of everything built: `$WORKBOOK_ARTIFACTS`, from the project's folder on, else its `artifacts/`."""
+    return PROJECT_DIR / Path(os.environ.get("WORKBOOK_ARTIFACTS") or "artifacts").expanduser()
 
 
 def key_digest(key: Mapping[str, Any]) -> str:
@@ -59,10 +61,22 @@ def build_once(kind: str, key: Mapping[str, Any], build: Callable[[Path], None])
             return finished
         unfinished = Path(tempfile.mkdtemp(prefix=f".{finished.name}.", dir=parent))
         try:
+            started_ns = time.perf_counter_ns()
             build(unfinished)
+            built = {"build_s": (time.perf_counter_ns() - started_ns) / 1e9}
+            (unfinished / BUILT_FILE).write_text(json.dumps(built) + "\n")
             (unfinished / "key.json").write_text(json.dumps(key, indent=2, sort_keys=True) + "\n")
             unfinished.chmod(0o755)  # a container reads it as another user
             unfinished.rename(finished)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     return finished
+
+
+def build_seconds(path: Path) -> float | None:
+    """How long the artifact took to build that holds this file, or is this folder; None where nobody noted it."""
+    folder = path if path.is_dir() else path.parent
+    try:
+        return float(json.loads((folder / BUILT_FILE).read_text())["build_s"])
+    except (OSError, ValueError, KeyError):
+        return None

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
 from workbook.measuring.environment import gpu_names
+from workbook.overrides import read_overrides
+from workbook.preflight import absolute_paths, check_run, expanded
 from workbook.runs import RUN_VARIABLE, create_run, read_json
-from workbook.settings import PARAMETERS_DIR, Settings, read_parameter_file, require_known
+from workbook.settings import PARAMETERS_DIR, Settings, read_parameter_file
 
 NOTEBOOKS_DIR = PROJECT_DIR / "notebooks"
+STOPPED = 130
+"""Exit code of a run that somebody stopped, as shells know it."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,23 @@ def run_workbook(request: RunRequest) -> int:
 
     Raises:
         SettingError: unknown profile, notebook or parameter, or a value out of bounds.
-        CorpusError: the corpus cannot be read.
+        CorpusError, ModelError, ServerError, SetupError: what the settings name is not there, or the run directory
+            cannot be made.
     """
     profile = request.profile or default_profile()
     parameters = gather_parameters(profile, request)
     chosen = choose_notebooks(request.notebooks)
-    check_corpus(Settings.from_parameters(parameters))
+    check_run(Settings.from_parameters(parameters), chosen)
     directory = create_run(Path(profile).stem)
-    print(f"Profile {profile}, {len(chosen)} notebooks, run directory {_shown(directory)}", flush=True)
-    failed = [notebook for notebook in chosen if not execute(notebook, directory, parameters)]
-    print_headlines(directory)
-    print_report(directory)
+    many = "notebook" if len(chosen) == 1 else "notebooks"
+    print(f"Profile {profile}, {len(chosen)} {many}, run directory {_shown(directory)}", flush=True)
+    try:
+        failed = [notebook for notebook in chosen if not execute(notebook, directory, parameters)]
+        print_headlines(directory)
+        print_report(directory)
+    except KeyboardInterrupt:
+        print(f"\nStopped. What was measured so far is kept in {_shown(directory)}.", file=sys.stderr)
+        return STOPPED
     if failed:
         print(
             f"Failed: {', '.join(path.stem for path in failed)}. See above; records so far are kept.", file=sys.stderr
@@ -65,41 +73,37 @@ def default_profile() -> str:
 
 def gather_parameters(profile: str, request: RunRequest) -> dict[str, Any]:
     """The profile's parameters with the command line's on top; paths made absolute, since notebooks run elsewhere."""
-    path = Path(profile) if profile.endswith((".yaml", ".yml")) else PARAMETERS_DIR / f"{profile}.yaml"
-    parameters = read_parameter_file(path)
-    for override in request.overrides:
-        name, equals, value = override.partition("=")
-        if not equals:
-            raise SettingError(f"{override!r} is not of the form name=value, for example rows=2048.")
-        require_known([name])
-        parameters[name] = yaml.safe_load(value) if value else ""
+    parameters = {**read_parameter_file(_parameter_file(profile)), **read_overrides(request.overrides)}
     if request.corpus:
         parameters["corpus"] = request.corpus
-    if Path(str(parameters.get("corpus", "sample"))).expanduser().is_file():
-        parameters["corpus"] = str(Path(parameters["corpus"]).expanduser().resolve())
-    return parameters
+    return absolute_paths(parameters)
+
+
+def _parameter_file(profile: str) -> Path:
+    """The file of a profile: a name such as `cpu`, or a path; `cpu.yaml` alone is the one that belongs to us."""
+    if not profile.endswith((".yaml", ".yml")):
+        return PARAMETERS_DIR / f"{profile}.yaml"
+    given = expanded(profile)
+    return given if given.exists() or os.sep in profile else PARAMETERS_DIR / given.name
 
 
 def choose_notebooks(numbers: tuple[str, ...]) -> list[Path]:
     """The notebooks with these numbers, in reading order; all of them where none is named."""
-    by_number = {path.name[:2]: path for path in sorted(NOTEBOOKS_DIR.glob("[0-9][0-9]_*.ipynb"))}
-    wanted = {number[:2].zfill(2) for number in " ".join(numbers).replace(",", " ").split()} or set(by_number)
-    unknown = sorted(wanted - set(by_number))
-    if unknown:
-        raise SettingError(f"there is no notebook {unknown[0]}. There are {', '.join(by_number)}.")
-    return [path for number, path in by_number.items() if number in wanted]
-
-
-def check_corpus(settings: Settings) -> None:
-    """Read the corpus once, so that a wrong path or column fails now and not twenty minutes later."""
-    from workbook.measuring.corpus import load_corpus
-
-    load_corpus(settings.corpus, text_column=settings.text_column, rows=settings.rows, seed=settings.seed)
+    notebooks = sorted(NOTEBOOKS_DIR.glob("[0-9][0-9]_*.ipynb"))
+    called = {call: path for path in notebooks for call in (path.name[:2].lstrip("0"), path.stem, path.name)}
+    words = " ".join(numbers).replace(",", " ").split()
+    wanted = {word: called.get(Path(word).name.lstrip("0") if word.isdecimal() else Path(word).name) for word in words}
+    for word, path in wanted.items():
+        if path is None:
+            there = ", ".join(path.name[:2] for path in notebooks)
+            raise SettingError(f'there is no notebook {word!r}. There are {there}; name several as NOTEBOOKS="01 05".')
+    return [path for path in notebooks if not words or path in wanted.values()]
 
 
 def execute(notebook: Path, directory: Path, parameters: dict[str, Any]) -> bool:
     """Execute one notebook into the run directory; False where a cell failed, after saying why."""
     import papermill
+    from nbclient.exceptions import DeadKernelError
 
     started = time.monotonic()
     print(f"\n{notebook.stem}", flush=True)
@@ -119,16 +123,22 @@ def execute(notebook: Path, directory: Path, parameters: dict[str, Any]) -> bool
             progress_bar=sys.stderr.isatty(),
         )
     except papermill.PapermillExecutionError as error:
-        print(
-            f"  failed after {time.monotonic() - started:.0f} s: {error.ename}: {error.evalue}",
-            file=sys.stderr,
-            flush=True,
+        return _failed(started, f"{error.ename}: {error.evalue}")
+    except DeadKernelError:
+        return _failed(
+            started,
+            "its Python process was killed. Mostly that is a lack of memory: take fewer threads, or less at once.",
         )
-        return False
     finally:
         del os.environ[RUN_VARIABLE]
     print(f"  done in {time.monotonic() - started:.0f} s", flush=True)
     return True
+
+
+def _failed(started: float, why: str) -> bool:
+    """Say why a notebook failed; False, for `execute` to return."""
+    print(f"  failed after {time.monotonic() - started:.0f} s: {why}", file=sys.stderr, flush=True)
+    return False
 
 
 def print_headlines(directory: Path) -> None:

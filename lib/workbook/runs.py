@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbook.artifacts import PROJECT_DIR
-from workbook.errors import SettingError
+from workbook.errors import SettingError, SetupError
 from workbook.measuring.environment import describe_environment
 from workbook.settings import Settings
 
@@ -55,20 +56,31 @@ class Run:
 
 
 def runs_dir() -> Path:
-    """Folder of all runs: `$WORKBOOK_RUNS`, else `runs/` of the project."""
-    return Path(os.environ.get("WORKBOOK_RUNS") or PROJECT_DIR / "runs")
+    """Folder of all runs: `$WORKBOOK_RUNS`, from the project's folder on, else its `runs/`."""
+    return PROJECT_DIR / Path(os.environ.get("WORKBOOK_RUNS") or "runs").expanduser()
 
 
 def create_run(label: str) -> Path:
-    """Make a new run directory, named by time and label, and point `runs/latest` to it."""
+    """Make a new run directory, named by time and label, and point `runs/latest` to it.
+
+    Raises:
+        SetupError: the folder of all runs cannot be written to.
+    """
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    runs_dir().mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix=f"{stamp}-{label}-", dir=runs_dir()))
-    directory.chmod(0o755)
-    for folder in ("records", "results", "logs", "notebooks"):
-        (directory / folder).mkdir()
-    write_json(directory / "environment.json", describe_environment())
-    _point_latest_to(directory)
+    name = re.sub(r"[^\w.-]+", "_", label)[:40]
+    try:
+        runs_dir().mkdir(parents=True, exist_ok=True)
+        directory = Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=runs_dir()))
+        directory.chmod(0o755)
+        for folder in ("records", "results", "logs", "notebooks"):
+            (directory / folder).mkdir()
+        write_json(directory / "environment.json", describe_environment())
+        _point_latest_to(directory)
+    except OSError as error:
+        raise SetupError(
+            f"no run can be kept in {runs_dir()}: {error.strerror or error}. Make room or rights there, "
+            "or set WORKBOOK_RUNS to another folder."
+        ) from error
     return directory
 
 

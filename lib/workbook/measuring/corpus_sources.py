@@ -56,14 +56,16 @@ def find_file(corpus: str) -> Path:
     Raises:
         CorpusError: there is no such file, or it is a folder or a device.
     """
-    tried = [Path(corpus).expanduser(), PROJECT_DIR / corpus]
+    if not corpus.strip():
+        raise CorpusError(f"The corpus has no name. {OTHER_WAYS}")
     try:
+        tried = [Path(corpus).expanduser(), PROJECT_DIR / corpus]
         found = next((path for path in tried if path.exists()), None)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ of a user who is not there
         raise CorpusError(f"The corpus {corpus!r} cannot be looked up: {error}. {OTHER_WAYS}") from error
     if found is None:
-        places = " nor ".join(dict.fromkeys(str(path.absolute()) for path in tried))
-        raise CorpusError(f"The corpus {corpus!r} is not there: neither {places} exists. {OTHER_WAYS}")
+        places = " and ".join(dict.fromkeys(str(path.absolute()) for path in tried))
+        raise CorpusError(f"The corpus {corpus!r} is not there; looked for {places!r}. {OTHER_WAYS}")
     if not found.is_file():
         kind = "a folder" if found.is_dir() else "not a regular file"
         raise CorpusError(f"The corpus {corpus!r} is {kind}. {OTHER_WAYS}")

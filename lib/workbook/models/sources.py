@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from workbook.errors import ModelError, SettingError
 
 HUB_TIMEOUT_S = 5.0
+LAYER_COUNTS = ("num_hidden_layers", "n_layers", "num_layers")
+WITHOUT_HUB = 'use model = "bundled", or model = "path:DIR" with a folder that save_pretrained wrote'
 SOURCES = '"bundled", "hub:ORG/NAME" or "path:DIR"'
 WEIGHT_FILES = (
     "model.safetensors",
@@ -30,16 +33,76 @@ def load_source(model: str) -> tuple[str, Any, Any]:
         SettingError: `model` names no known source.
         ModelError: the model cannot be found or read.
     """
-    kind, _, place = model.partition(":")
-    if model != "bundled" and (kind not in ("hub", "path") or not place):
-        raise SettingError(f"model={model!r} names no source: use {SOURCES}")
+    kind, place = _split(model)
     with _quiet_transformers():
         if kind == "bundled":
             return "multilingual-e5-small", *_load_bundled()
         if kind == "hub":
             return place, *_load_hub(place)
-        folder = Path(place).expanduser().resolve()
+        folder = _folder(place)
         return folder.name, *_load_folder(folder)
+
+
+def check_source(model: str, layers: int | None = None) -> None:
+    """Find out what is wrong with a model setting without reading the weights; does nothing where nothing is.
+
+    Raises:
+        SettingError: `model` names no known source, or has fewer layers than `layers`.
+        ModelError: the model is not there, or is no text encoder.
+    """
+    kind, place = _split(model)
+    count = None
+    if kind == "bundled":
+        from workbook.models.bundled_e5 import bundled_path, read_bundled
+
+        bundled_path()
+        count = read_bundled().header.layers if layers else None
+    elif kind == "path":
+        folder = _folder(place)
+        _refuse_incomplete(folder)
+        config = _read_config(folder)
+        _refuse_decoder(folder, config)
+        count = next((config[name] for name in LAYER_COUNTS if isinstance(config.get(name), int)), None)
+    else:
+        _ask_hub(place)
+    if layers and count and layers > count:
+        raise SettingError(f"layers={layers} is outside 1..{count}, the layers the encoder has")
+
+
+def _split(model: str) -> tuple[str, str]:
+    kind, _, place = model.partition(":")
+    if model != "bundled" and (kind not in ("hub", "path") or not place.strip()):
+        raise SettingError(f"model={model!r} names no source: use {SOURCES}")
+    return kind, place
+
+
+def _folder(place: str) -> Path:
+    try:
+        return Path(place).expanduser().resolve()
+    except (RuntimeError, OSError, ValueError) as error:  # no such user, a circle of links, a NUL
+        raise ModelError(f"the folder {place!r} cannot be looked up: {error}") from error
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / 'config.json'} cannot be read: {error}. Save the model again.") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{folder / 'config.json'} holds no configuration of a model. Save the model again.")
+    return config
+
+
+def _refuse_decoder(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse what is no text encoder: mean pooling over a model that looks only backwards gives no embedding."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS
+
+    kind = config.get("model_type")
+    if kind not in ENCODERS or config.get("is_encoder_decoder") or config.get("is_decoder"):
+        raise ModelError(
+            f"{folder} holds a model of the kind {kind!r}, which is no text encoder; "
+            "give one of the BERT kind, such as an e5, a MiniLM or an XLM-RoBERTa"
+        )
 
 
 @contextlib.contextmanager
@@ -83,27 +146,46 @@ def _load_bundled() -> tuple[Any, Any]:
 
 def _load_hub(name: str) -> tuple[Any, Any]:
     """Download what the model needs, or take it from the hub's cache where the hub does not answer."""
-    from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
+    from huggingface_hub import snapshot_download
+
+    siblings = _ask_hub(name)
+    if siblings is None:
+        return _load_folder(_cached(name))
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=_needed_files(siblings)))
+    except Exception as failure:  # the client's HTTP library is not ours to know: any failure means no download
+        folder = _cached(name, failure)
+    return _load_folder(folder)
+
+
+def _ask_hub(name: str) -> Sequence[Any] | None:
+    """The model's files as the hub lists them; None where it does not answer and its cache has the model."""
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
-    other = 'use model = "bundled", or model = "path:DIR" with a folder that save_pretrained wrote'
     try:
-        siblings = HfApi().model_info(name, timeout=HUB_TIMEOUT_S).siblings or []
-        folder = Path(snapshot_download(name, allow_patterns=_needed_files(siblings)))
+        return HfApi().model_info(name, timeout=HUB_TIMEOUT_S).siblings or []
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ModelError(
-            f"the hub has no model {name!r} that this machine may read; check the id, or {other}"
+            f"the hub has no model {name!r} that this machine may read; check the id, or {WITHOUT_HUB}"
         ) from error
-    except Exception as failure:  # the client's HTTP library is not ours to know: any failure means no download
-        cached = try_to_load_from_cache(name, "config.json")
-        if not isinstance(cached, str):
-            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
-            raise ModelError(
-                f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}).\n"
-                f"Without the hub, {other}."
-            ) from failure
-        folder = Path(cached).parent
-    return _load_folder(folder)
+    except Exception as failure:  # as above
+        _cached(name, failure)
+        return None
+
+
+def _cached(name: str, failure: Exception | None = None) -> Path:
+    """The model's folder in the hub's cache; ModelError with the failure that sent us there where there is none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(name, "config.json")
+    if isinstance(cached, str):
+        return Path(cached).parent
+    reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+    raise ModelError(
+        f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}).\n"
+        f"Without the hub, {WITHOUT_HUB}."
+    ) from failure
 
 
 def _needed_files(siblings: Sequence[Any]) -> list[str]:
@@ -119,11 +201,13 @@ def _load_folder(folder: Path) -> tuple[Any, Any]:
     from transformers import AutoTokenizer
 
     _refuse_incomplete(folder)
+    _refuse_decoder(folder, _read_config(folder))
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         module, loading = _read_weights(folder)
     except Exception as error:  # whatever the reader of a damaged file meets: the folder is what has to be mended
-        raise ModelError(f"cannot read the model in {folder}: {type(error).__name__}: {error}") from error
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(f"cannot read the model in {folder}: {type(error).__name__}: {reason}") from error
     missing = [key for key in loading["missing_keys"] if "pooler" not in key]
     if missing:
         raise ModelError(f"the weights in {folder} lack {len(missing)} tensors of the encoder, such as {missing[0]}")

@@ -29,6 +29,8 @@ def call(
         connection.request(method, path, body=json.dumps(body) if body is not None else None)
         response = connection.getresponse()
         return response.status, response.read().decode(errors="replace")
+    except UnicodeError as error:
+        raise ConnectionError(f"{url!r} holds no name of a machine: {error}") from error
     except http.client.HTTPException as error:
         raise ConnectionError(f"{url} does not speak HTTP: {error!r}") from error
     finally:

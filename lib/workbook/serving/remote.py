@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Sequence
 
@@ -48,7 +49,11 @@ def parse_address(address: str) -> tuple[str, Ports]:
         SettingError: it is not of that form.
     """
     host, *numbers = address.removeprefix("remote:").split(":")
-    if not host or not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
+    if (
+        not re.fullmatch(r"[\w.-]+", host)
+        or not 1 <= len(numbers) <= 3
+        or not all(re.fullmatch(r"[0-9]{1,5}", number) for number in numbers)
+    ):
         raise SettingError(f"server is {address!r}; give {_SYNTAX}, for example remote:192.0.2.7:8001.")
     grpc, *others = (int(number) for number in numbers)
     http, metrics = (*others, *(grpc - 1, grpc + 1)[len(others) :])

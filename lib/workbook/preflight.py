@@ -1,0 +1,81 @@
+"""What can be wrong with a run, found before its first notebook starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workbook.errors import SettingError
+from workbook.measuring.environment import gpu_names
+from workbook.settings import Settings
+
+
+def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
+    """Look at all that the settings name: corpus, model, device, server, perf_analyzer.
+
+    Whether a server can be had is asked only where a notebook of the run starts one.
+
+    Raises:
+        SettingError, CorpusError, ModelError, SetupError, ServerError: what is wrong, before any work.
+    """
+    from workbook.measuring.corpus import load_corpus
+    from workbook.measuring.perf_analyzer import find_perf_analyzer
+    from workbook.models.sources import check_source
+    from workbook.serving.server import resolve_kind
+
+    kind = resolve_kind(settings.server)
+    find_perf_analyzer(settings.perf_analyzer)
+    check_source(settings.model, settings.layers)
+    _check_device(settings.device)
+    if any("server" in shown_parameters(notebook) for notebook in notebooks):
+        _check_server(kind)
+    load_corpus(settings.corpus, text_column=settings.text_column, rows=settings.rows, seed=settings.seed)
+
+
+def absolute_paths(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with their paths made absolute: notebooks run in another folder than the command."""
+    result = dict(parameters)
+    corpus, model, program = (parameters.get(name) for name in ("corpus", "model", "perf_analyzer"))
+    if isinstance(corpus, str) and expanded(corpus).is_file():
+        result["corpus"] = str(expanded(corpus).resolve())
+    if isinstance(model, str) and model.startswith("path:") and model != "path:":
+        result["model"] = f"path:{expanded(model.removeprefix('path:')).resolve()}"
+    if isinstance(program, str) and os.sep in program:
+        result["perf_analyzer"] = str(expanded(program).absolute())
+    return result
+
+
+def expanded(path: str) -> Path:
+    """The path with `~` replaced; as it is where there is no such user, or the text is no path at all."""
+    return Path(os.path.expanduser(path.replace("\0", "\ufffd")))  # noqa: PTH111 - Path's own raises RuntimeError
+
+
+def shown_parameters(notebook: Path) -> set[str]:
+    """Names assigned in the notebook's parameters cell."""
+    import ast
+    import json
+
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if "parameters" in cell["metadata"].get("tags", ())]
+    assigned = [node for source in sources for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    return {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
+
+
+def _check_device(device: str) -> None:
+    if device != "cuda" or gpu_names():
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SettingError("device is 'cuda', but PyTorch finds no GPU on this machine: set device to cpu or auto.")
+
+
+def _check_server(kind: str) -> None:
+    from workbook.serving import container, remote
+
+    if kind == "container":
+        container.check_docker()
+    if kind.startswith("remote:"):
+        remote.connect(kind, ())
