@@ -17,7 +17,9 @@ from workbook.settings import PARAMETERS_DIR, read_parameter_file
 NOTEBOOKS = sorted((PROJECT_DIR / "notebooks").glob("*.ipynb"))
 RESULT_FIELDS = {
     "01_export_models": {"parity_min_cosine", "parity_max_abs_error", "ranks_right"},
+    "02_build_engines": {"built", "engines", "quality", "not_run"},
     "03_serve_with_triton": {"min_cosine", "capacity", "closed_loop"},
+    "04_online_benchmark": {"rows", "not_run", "quality", "ranking"},
     "05_batch_versus_online": {"batch_rows_per_s", "online_rows_per_s", "ratio", "ratio_ci95", "min_cosine"},
 }
 pytestmark = [pytest.mark.notebook, pytest.mark.timeout(600)]

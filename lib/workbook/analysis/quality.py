@@ -51,6 +51,14 @@ class Tolerance:
             if not 0 <= value <= 1:
                 raise SettingError(f"Tolerance.{name} is {value}; give a number from 0 to 1")
 
+    @property
+    def words(self) -> str:
+        """The tolerance in words."""
+        return (
+            f"lowest cosine {self.min_cosine:g}, {self.neighbour_agreement:.0%} of the neighbours, "
+            f"{self.probe_accuracy_loss:.1%} of the probe's accuracy"
+        )
+
 
 def quality_table(
     reference: NDArray[np.float32],

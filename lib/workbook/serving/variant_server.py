@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from workbook.errors import ServerError
@@ -59,6 +60,35 @@ def start_variant_server(
         return start_server(kind, repository, models=wanted, options=options, log_file=run.log_path)
     except ServerError as error:
         raise explain_load_failure(error, models) from error
+
+
+def fit_in_memory(models: Sequence[VariantModel], share: float = 0.5) -> bool:
+    """Whether all variants may be loaded at once: three times their files within a share of the memory now free.
+
+    A library keeps its own layout of the weights beside the file's; three times is more than any of ours took.
+    """
+    import psutil
+
+    return 3 * sum(model.bytes for model in models) <= share * int(psutil.virtual_memory().available)
+
+
+@contextmanager
+def serving(server: Server, model: VariantModel) -> Iterator[str]:
+    """The variant on the server while the block runs, under its name there; one loaded at start simply stays.
+
+    Raises:
+        ServerError: it does not load; the message says what to make anew.
+    """
+    name = served_name(model.variant)
+    if name in server.models:
+        yield name
+        return
+    load_variant(server, model)
+    try:
+        yield name
+    finally:
+        if server.is_alive():
+            unload_variant(server, model)
 
 
 def load_variant(server: Server, model: VariantModel) -> str:

@@ -1,0 +1,159 @@
+"""The benchmark: every variant under every workload and concurrency, forwards and backwards in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from workbook.errors import SettingError
+from workbook.measuring.alternation import order_of_runs
+from workbook.measuring.load import Load, measure_load, send_all
+from workbook.measuring.requests import TransportName
+from workbook.measuring.scenario import LoadResult
+from workbook.measuring.workloads import Workload
+from workbook.serving.variant_server import serving
+
+if TYPE_CHECKING:
+    from workbook.models.variants import VariantModel
+    from workbook.serving.handle import Server
+    from workbook.settings import Settings
+
+POOLED = ("sentence_embedding",)
+HIDDEN = ("last_hidden_state",)
+_WARM_UP_SHARE = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One measurement of the table.
+
+    Attributes:
+        variant: its name.
+        workload: what was sent.
+        result: the measurement: its load says concurrency, transport and outputs, its run the round.
+        steady: whether it was measured for a time after a warm-up; else it is a few requests from the first on.
+    """
+
+    variant: str
+    workload: Workload
+    result: LoadResult = field(repr=False)
+    steady: bool
+
+
+def benchmark_variants(
+    server: Server,
+    models: Sequence[VariantModel],
+    workloads: Sequence[Workload],
+    settings: Settings,
+    records_folder: Path,
+    *,
+    progress: bool = True,
+) -> list[Cell]:
+    """Measure every variant at every concurrency; variants take turns A B C, C B A over the rounds.
+
+    A workload that is not timed is measured in the first `settings.shape_rounds` rounds.
+
+    Args:
+        server: from `start_variant_server`.
+        models: the variants.
+        workloads: from `workloads_of`.
+        settings: concurrencies, rounds, seconds a cell.
+        records_folder: raw records, a CSV file a workload.
+        progress: show a progress bar.
+
+    Raises:
+        SettingError: a workload is longer than a variant takes, before anything is sent.
+        LoadError: a measurement failed; the records so far are kept.
+        ServerError: the server is gone, or a variant does not load.
+    """
+    from tqdm.auto import tqdm
+
+    _refuse_too_long(models, workloads)
+    by_name = {model.variant.name: model for model in models}
+    cells = []
+    with tqdm(total=settings.rounds * len(models), unit="variant", disable=not progress) as bar:
+        for number, name in order_of_runs(tuple(by_name), settings.rounds):
+            bar.set_description(f"{name}, round {number + 1} of {settings.rounds}")
+            with serving(server, by_name[name]) as model:
+                for workload in workloads:
+                    if workload.timed or number < settings.shape_rounds:
+                        path = records_folder / f"{workload.name.replace(' ', '_')}.csv"
+                        cells += _measure_column(server, model, name, workload, settings, path, number)
+            bar.update()
+    return cells
+
+
+def measure_axes(
+    server: Server,
+    model: VariantModel,
+    workload: Workload,
+    settings: Settings,
+    records_path: Path,
+    *,
+    concurrency: int = 2,
+) -> list[Cell]:
+    """One variant over every transport, returning the pooled embedding and the whole hidden state.
+
+    The hidden state is `sequence` times as large; what it costs on each transport is the cost of moving it.
+    """
+    cells = []
+    with serving(server, model) as name:
+        cell = partial(_measure, server, name, model.variant.name, workload, settings, records_path)
+        for outputs in (POOLED, HIDDEN):
+            for transport in get_args(TransportName):
+                cells.append(cell(concurrency, 0, transport=transport, outputs=outputs))
+    return cells
+
+
+def _measure_column(
+    server: Server, model: str, variant: str, workload: Workload, settings: Settings, path: Path, number: int
+) -> list[Cell]:
+    warm_up = path.with_name(f"warm_up_{path.name}")
+    send_all(server, Load(model), workload.batches[:2], warm_up, arm="warm-up", progress=False)
+    measure = partial(_measure, server, model, variant, workload, settings, path)
+    return [measure(concurrency, number) for concurrency in settings.benchmark_concurrency]
+
+
+def _measure(
+    server: Server,
+    model: str,
+    variant: str,
+    workload: Workload,
+    settings: Settings,
+    path: Path,
+    concurrency: int,
+    number: int,
+    *,
+    transport: TransportName = "grpc",
+    outputs: tuple[str, ...] = POOLED,
+) -> Cell:
+    load = Load(
+        model,
+        concurrency,
+        transport,
+        outputs,
+        warmup_s=_WARM_UP_SHARE * settings.cell_s,
+        window_s=settings.cell_s / 3,
+        stability_percent=1000,  # three windows, whatever they show: the rounds show how much a cell moves
+        max_windows=3,
+    )
+    if workload.timed:
+        result = measure_load(server, load, workload.batches, path, arm=variant, run=number, progress=False)
+    else:
+        requests = workload.requests_for(concurrency)
+        result = send_all(server, load, requests, path, arm=variant, run=number, progress=False)
+    return Cell(variant, workload, result, steady=workload.timed)
+
+
+def _refuse_too_long(models: Sequence[VariantModel], workloads: Sequence[Workload]) -> None:
+    for workload in workloads:
+        longest = max(batch.input_ids.shape[1] for batch in workload.batches)
+        for model in models:
+            if longest > model.max_length:
+                raise SettingError(
+                    f"workload {workload.name} has rows of {longest} tokens and {model.variant.name} takes at most "
+                    f"{model.max_length}: lower sequence_length."
+                )
