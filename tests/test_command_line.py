@@ -69,13 +69,15 @@ def test_a_stopped_run_leaves_one_line_and_no_process(tmp_path: Path, number: in
     process = subprocess.Popen(
         command, env={**os.environ, "WORKBOOK_RUNS": str(tmp_path)}, stderr=subprocess.PIPE, text=True
     )
-    executed = "*/notebooks/01_export_models.ipynb"
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(executed)) and time.monotonic() < deadline:
+    while not (kernels := _kernels(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    kernels = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said.strip() == f"Stopped. What was measured so far is kept in {next(tmp_path.glob('2*'))}."
     assert kernels and not psutil.wait_procs(kernels, timeout=10)[1]
+
+
+def _kernels(pid: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(pid).children() if "ipykernel_launcher" in child.cmdline()]

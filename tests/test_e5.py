@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,3 +227,26 @@ def test_unreachable_hub_names_the_alternatives_quickly(monkeypatch: pytest.Monk
 def test_impossible_hub_id():
     with pytest.raises(ModelError, match="the hub has no model 'not an id'"):
         load_encoder("hub:not an id")
+
+
+def rewrite(file: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def test_parts_that_do_not_fit_together_are_a_model_error(tmp_path: Path):
+    foreign = save_tiny(tmp_path / "foreign")
+    rewrite(foreign / "tokenizer.json", lambda content: content["model"]["vocab"].update(storm=999))
+    with pytest.raises(
+        ModelError, match="is of another model: it gives ids up to 999, the encoder knows them up to 11"
+    ):
+        load_encoder(f"path:{foreign}")
+    unpadded = save_tiny(tmp_path / "unpadded")
+    rewrite(unpadded / "tokenizer_config.json", lambda content: content.pop("pad_token"))
+    with pytest.raises(ModelError, match="no padding token"):
+        load_encoder(f"path:{unpadded}")
+    resized = save_tiny(tmp_path / "resized")
+    rewrite(resized / "config.json", lambda content: content.update(hidden_size=16))
+    with pytest.raises(ModelError, match=r"other sizes than its config\.json says"):
+        load_encoder(f"path:{resized}")

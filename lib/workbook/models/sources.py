@@ -100,8 +100,8 @@ def _refuse_decoder(folder: Path, config: dict[str, Any]) -> None:
     kind = config.get("model_type")
     if kind not in ENCODERS or config.get("is_encoder_decoder") or config.get("is_decoder"):
         raise ModelError(
-            f"{folder} holds a model of the kind {kind!r}, which is no text encoder; "
-            "give one of the BERT kind, such as an e5, a MiniLM or an XLM-RoBERTa"
+            f"{folder} holds a model of the kind {kind!r}, which is no text encoder that "
+            "transformers knows; give one of the BERT kind, such as an e5, a MiniLM or an XLM-RoBERTa"
         )
 
 
@@ -207,12 +207,24 @@ def _load_folder(folder: Path) -> tuple[Any, Any]:
         module, loading = _read_weights(folder)
     except Exception as error:  # whatever the reader of a damaged file meets: the folder is what has to be mended
         reason = " ".join(str(error).split())[:300]
+        if "ignore_mismatched_sizes" in reason:
+            raise ModelError(f"the weights in {folder} have other sizes than its config.json says") from error
         raise ModelError(f"cannot read the model in {folder}: {type(error).__name__}: {reason}") from error
     missing = [key for key in loading["missing_keys"] if "pooler" not in key]
     if missing:
         raise ModelError(f"the weights in {folder} lack {len(missing)} tensors of the encoder, such as {missing[0]}")
     if not tokenizer.is_fast:
         raise ModelError(f"the tokenizer in {folder} has no fast form: save it with tokenizer.json")
+    if tokenizer.pad_token_id is None:
+        raise ModelError(
+            f"the tokenizer in {folder} has no padding token, which batches need: set pad_token, save again"
+        )
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= module.config.vocab_size:
+        raise ModelError(
+            f"the tokenizer in {folder} is of another model: it gives ids up to {largest}, "
+            f"the encoder knows them up to {module.config.vocab_size - 1}"
+        )
     return module, tokenizer
 
 
