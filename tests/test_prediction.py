@@ -8,7 +8,7 @@ from workbook.serving.ensemble_spec import EnsembleVariant, pin_apart
 
 REPORTED = pin_apart(EnsembleVariant(), (0, 1))
 COSTS = PipelineCosts(
-    a_work_s=0.005, b_work_s=0.001, a_processor_s=0.005, b_processor_s=0.001, transport_s=0.001, processors=2
+    a_work_s=0.005, b_work_s=0.001, a_processor_s=0.005, b_processor_s=0.001, transport_s=0.001, processors=(0, 1)
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from workbook.errors import SettingError
@@ -96,7 +96,7 @@ def slowest_member(stages: Sequence[Stage]) -> Bound:
     return Bound(slowest.name, slowest.ceiling_per_s)
 
 
-def processor_bound(demands: Sequence[Demand], processors: int) -> Bound:
+def processor_bound(demands: Sequence[Demand], processors: Collection[int]) -> Bound:
     """The bound of processors that are shared.
 
     For every set S of processors: what can only be spent inside S must fit into it, so the rate is at most
@@ -104,7 +104,7 @@ def processor_bound(demands: Sequence[Demand], processors: int) -> Bound:
 
     Args:
         demands: for one image.
-        processors: of the machine, numbered from 0.
+        processors: numbers of those that may be used.
 
     Returns:
         The tightest bound; its name lists who shares the processors. Infinity where nothing is demanded.
@@ -112,11 +112,11 @@ def processor_bound(demands: Sequence[Demand], processors: int) -> Bound:
     Raises:
         SettingError: no processor, or a negative demand.
     """
-    if processors < 1:
-        raise SettingError(f"processors is {processors}: at least 1 is needed.")
+    if not processors:
+        raise SettingError("there are no processors: at least 1 is needed.")
     if any(not demand.seconds >= 0 for demand in demands):
         raise SettingError(f"a demand is below 0: {[(demand.name, demand.seconds) for demand in demands]}.")
-    everywhere = frozenset(range(processors))
+    everywhere = frozenset(processors)
     sets = {demand: frozenset(demand.processors) or everywhere for demand in demands}
     bounds = []
     for union in _unions(set(sets.values()) | {everywhere}):

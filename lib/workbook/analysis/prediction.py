@@ -35,7 +35,7 @@ class PipelineCosts:
         b_processor_s: of B's.
         transport_s: processor time of server and client for an image that comes in over the network and a JPEG that
             goes back.
-        processors: of the machine.
+        processors: numbers of those that may be used.
     """
 
     a_work_s: float
@@ -43,7 +43,7 @@ class PipelineCosts:
     a_processor_s: float
     b_processor_s: float
     transport_s: float
-    processors: int
+    processors: tuple[int, ...]
 
     def __post_init__(self) -> None:
         for name in ("a_work_s", "b_work_s"):
@@ -81,7 +81,7 @@ class Prediction:
         return pd.DataFrame(rows, columns=["limit", "images_per_s", "decides"])
 
 
-def costs_of(a: Point, b: Point, processors: int) -> PipelineCosts:
+def costs_of(a: Point, b: Point, processors: tuple[int, ...]) -> PipelineCosts:
     """Calibrate from one measurement of A and one of B, each alone.
 
     The members' work is read from Triton's statistics, so that ceiling = instances x batch / execution comes out again;
@@ -90,7 +90,7 @@ def costs_of(a: Point, b: Point, processors: int) -> PipelineCosts:
     Args:
         a: A alone, busy.
         b: B alone, busy, fed what A would hand it.
-        processors: of the machine.
+        processors: numbers of those that may be used.
     """
     work = {}
     for point, pinned, instances in (
@@ -98,7 +98,7 @@ def costs_of(a: Point, b: Point, processors: int) -> PipelineCosts:
         (b, b.variant.b_processors, b.variant.b_instances),
     ):
         stage = Stage.from_statistics(point.statistics[point.model], instances)
-        own = len(pinned) or processors
+        own = len(pinned or processors)
         work[point.model] = min(instances, own) / stage.ceiling_per_s
     hop = hop_bytes(a.variant)
     moved = {MEMBER_A: IMAGE_BYTES + hop, MEMBER_B: hop}
@@ -171,7 +171,7 @@ def _members(costs: PipelineCosts, variant: EnsembleVariant) -> tuple[Member, Me
         delay_s=variant.a_delay_us / 1e6,
         work_s=costs.a_work_s,
         pool="all" if share else "a",
-        processors=costs.processors if share else len(variant.a_processors),
+        processors=len(costs.processors) if share else len(variant.a_processors),
     )
     b = Member(
         instances=variant.b_instances,
@@ -180,7 +180,7 @@ def _members(costs: PipelineCosts, variant: EnsembleVariant) -> tuple[Member, Me
         work_s=costs.b_work_s,
         stall_s=variant.b_stall_us / 1e6,
         pool="all" if share else "b",
-        processors=costs.processors if share else len(variant.b_processors),
+        processors=len(costs.processors) if share else len(variant.b_processors),
     )
     return a, b
 

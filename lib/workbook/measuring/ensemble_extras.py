@@ -12,7 +12,7 @@ import numpy as np
 from workbook.analysis.summaries import latency_percentile
 from workbook.analysis.trace import read_trace
 from workbook.measuring.ensemble_runs import Probe
-from workbook.measuring.images import ImageRequest, Images, requests_for
+from workbook.measuring.images import ImageRequest, Images, mask_agreement, requests_for
 from workbook.measuring.load import send_all
 from workbook.measuring.open_loop import OpenLoop, measure_open_loop
 from workbook.measuring.scenario import Load
@@ -70,6 +70,18 @@ def trace_burst(
     timeline[moments] -= timeline["queue_start_ms"].min()
     timeline["execution"] -= timeline.groupby("member")["execution"].transform("min")
     return timeline.reset_index(drop=True)
+
+
+def check_answers(served: EnsembleServer, images: Images, records_path: Path, concurrency: int = 32) -> pd.DataFrame:
+    """Send every image once to the ensemble and hold the JPEGs that come back against the masks made in this process.
+
+    Returns:
+        As `mask_agreement`.
+    """
+    load = Probe(concurrency).load(ENSEMBLE)
+    requests = requests_for(ENSEMBLE, images, served.variant)
+    result = send_all(served.server, load, requests, records_path, arm="answers", keep_outputs=True, progress=False)
+    return mask_agreement(result.outputs or [], images)
 
 
 def scheduler_cost(served: EnsembleServer, records: Callable[[str], Path], requests: int = 300) -> pd.DataFrame:

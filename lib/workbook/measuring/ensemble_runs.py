@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from workbook.measuring.images import OUTPUTS, ImageRequest, Images, requests_fo
 from workbook.measuring.load import measure_load
 from workbook.measuring.processor_time import ProcessorTimes
 from workbook.measuring.requests import TransportName
-from workbook.measuring.scenario import Load
+from workbook.measuring.scenario import Load, LoadResult
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MEMBERS = (MEMBER_A, MEMBER_B)
 WINDOWS = 3
+LENGTHENINGS = (1, 4, 16)
+FEWEST_ANSWERS = 3
 
 
 @dataclass(frozen=True)
@@ -126,15 +128,11 @@ def measure_point(
     requests = requests_for(model, images, served.variant, raw_to_b=raw_to_b)
     models = (*MEMBERS, ENSEMBLE) if model == ENSEMBLE else (model,)
     before, times = _statistics(served, models), ProcessorTimes.take(served.server, MEMBERS)
-    result = measure_load(
-        served.server, probe.load(model), requests, records_path, arm=arm or model, run=run, progress=False
-    )
+    result = _measure_long_enough(served, probe, model, requests, records_path, arm or model, run)
     used = ProcessorTimes.take(served.server, MEMBERS) - times
     statistics = {name: after - before[name] for name, after in _statistics(served, models).items()}
     answered = result.records[result.records["error"] == ""]
     latency_ms = (answered["decoded_ns"] - answered["sent_ns"]) / 1e6
-    if len(answered) < 2:
-        raise LoadError(f"{len(answered)} answers of {model} in {WINDOWS * probe.window_s:g} s: measure longer.")
     return Point(
         model=model,
         variant=served.variant,
@@ -149,6 +147,34 @@ def measure_point(
         processor_s_per_image=used.per_image(statistics[model].success_count),
         records=result.records,
     )
+
+
+def _measure_long_enough(
+    served: EnsembleServer,
+    probe: Probe,
+    model: str,
+    requests: Sequence[ImageRequest],
+    records_path: Path,
+    arm: str,
+    run: int,
+) -> LoadResult:
+    """Measure; where a machine is so slow that hardly a request ended in time, once more with windows as long again.
+
+    Raises:
+        LoadError: it is too slow for the longest windows too, or requests fail.
+    """
+    for lengthening in LENGTHENINGS:
+        load = replace(probe, window_s=probe.window_s * lengthening).load(model)
+        try:
+            result = measure_load(served.server, load, requests, records_path, arm=arm, run=run, progress=False)
+        except LoadError as error:
+            if "no request ended" not in str(error) or lengthening == LENGTHENINGS[-1]:
+                raise
+            continue
+        answered = result.records.loc[result.records["error"] == "", "decoded_ns"]
+        if answered.nunique() >= FEWEST_ANSWERS:
+            return result
+    raise LoadError(f"{len(answered)} answers of {model} in {load.max_windows * load.window_s:g} s: measure longer.")
 
 
 def conditions_of(

@@ -100,6 +100,11 @@ def pin_apart(variant: EnsembleVariant, processors: tuple[int, ...]) -> Ensemble
     return replace(variant, a_processors=processors[:-1], b_processors=processors[-1:])
 
 
+def apart_if_possible(variant: EnsembleVariant, processors: tuple[int, ...]) -> EnsembleVariant:
+    """As `pin_apart`; the variant as it is on a machine with a single processor."""
+    return pin_apart(variant, processors) if len(processors) > 1 else variant
+
+
 def member_a_spec(variant: EnsembleVariant, backend: Backend) -> ModelSpec:
     """A: float16 image `3 256 448` -> float16 logits `2 256 448`, or uint8 classes `256 448`.
 

@@ -1,0 +1,152 @@
+"""What-if panel of the ensemble: the predicted rate for other instances, delays and batches, measured points on it."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from workbook.analysis.prediction import PipelineCosts, Prediction, predict
+from workbook.display.drawing import new_figure
+from workbook.display.theme import COLOURS, INK
+from workbook.display.widgets import STATIC_FIGURE, WIDTH
+from workbook.errors import WorkbookError
+from workbook.serving.ensemble_spec import EnsembleVariant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+CURVE = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def draw_what_if(
+    costs: PipelineCosts, variant: EnsembleVariant, measured: pd.DataFrame, bound_per_s: float
+) -> go.Figure:
+    """Predicted rate over connections in one configuration, with the points that were measured in just that one.
+
+    Args:
+        costs: calibrated from the members.
+        variant: the configuration asked for.
+        measured: rows of `ensemble_search.point_row`, with `b_stall_us` 0.
+        bound_per_s: the slower member's rate.
+    """
+    import plotly.graph_objects as go
+
+    predictions = {count: predict(costs, variant, count) for count in CURVE}
+    figure = new_figure(
+        "What if?",
+        "Line: predicted. Dots: measured in this configuration. Dashed: the slower member alone.",
+        reading_of_what_if(predictions),
+        height=430,
+    )
+    rates = [prediction.per_s for prediction in predictions.values()]
+    line = {"color": COLOURS[0], "width": 3}
+    figure.add_trace(go.Scatter(x=list(predictions), y=rates, mode="lines+markers", line=line, name="predicted"))
+    same = measured[_is_same(measured, variant)]
+    marker = {"size": 13, "color": COLOURS[4], "symbol": "diamond", "line": {"color": INK, "width": 1}}
+    figure.add_trace(
+        go.Scatter(
+            x=same["connections"].to_numpy(),
+            y=same["images_per_s"].to_numpy(),
+            mode="markers",
+            marker=marker,
+            name="measured",
+        )
+    )
+    figure.add_hline(y=bound_per_s, line={"color": INK, "dash": "dash", "width": 1.5})
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(title_text="connections", type="log", tickvals=list(CURVE), ticktext=[str(n) for n in CURVE])
+    return figure.update_yaxes(title_text="images per second", rangemode="tozero")
+
+
+def reading_of_what_if(predictions: dict[int, Prediction]) -> str:
+    """Predicted rate and limit for the most connections, and for 16."""
+    most = max(predictions)
+    parts = [
+        f"with {count} connections {predictions[count].per_s:.0f}/s, limited by {predictions[count].bottleneck}"
+        for count in (most, 16)
+    ]
+    return f"Predicted: {'; '.join(parts)}."
+
+
+def _is_same(measured: pd.DataFrame, variant: EnsembleVariant) -> Any:
+    names = ("b_instances", "b_max_batch", "a_delay_us", "hop", "a_max_batch")
+    same = measured["images_per_s"] > 0
+    for name in names:
+        same &= measured[name] == getattr(variant, name)
+    return same
+
+
+class WhatIfPanel:
+    """Sliders, a figure and its reading.
+
+    Attributes:
+        widget: what JupyterLab shows.
+        figure: the plotly FigureWidget that is drawn again in place.
+        reading: the sentence under the figure.
+        b_instances, b_max_batch, a_delay_ms, a_max_batch, hop: the controls; set `.value` to move one.
+    """
+
+    def __init__(self, costs: PipelineCosts, base: EnsembleVariant, measured: pd.DataFrame, bound_per_s: float) -> None:
+        import ipywidgets as widgets
+        import plotly.graph_objects as go
+
+        self.costs, self.base, self.measured, self.bound_per_s = costs, base, measured, bound_per_s
+        wide = {"description_width": "10em"}
+        batches, delays = (0, 1, 4, 8, 16, 32), (0, 1, 2, 5, 10, 20, 50, 100, 150)
+        self.b_instances = widgets.IntSlider(
+            value=base.b_instances, min=1, max=8, description="instances of B", style=wide
+        )
+        self.b_max_batch = widgets.SelectionSlider(options=batches, value=0, description="batch of B", style=wide)
+        self.a_max_batch = widgets.SelectionSlider(
+            options=batches[1:],
+            value=base.a_max_batch if base.a_max_batch in batches else 32,
+            description="batch of A",
+            style=wide,
+        )
+        delay_ms = base.a_delay_us // 1000
+        self.a_delay_ms = widgets.SelectionSlider(
+            options=delays, value=delay_ms if delay_ms in delays else 150, description="delay of A (ms)", style=wide
+        )
+        self.hop = widgets.ToggleButtons(options=["logits", "mask"], value=base.hop, description="B is fed")
+        self.reading = widgets.HTML()
+        self.figure = go.FigureWidget()
+        controls = (self.b_instances, self.b_max_batch, self.a_max_batch, self.a_delay_ms, self.hop)
+        self.widget = widgets.VBox([widgets.VBox(list(controls)), self.figure, self.reading])
+        for control in controls:
+            control.observe(self.redraw, names="value")
+        self.redraw()
+
+    @property
+    def variant(self) -> EnsembleVariant:
+        """The configuration that the controls stand for."""
+        return replace(
+            self.base,
+            b_instances=self.b_instances.value,
+            b_max_batch=self.b_max_batch.value,
+            a_max_batch=self.a_max_batch.value,
+            a_delay_us=1000 * self.a_delay_ms.value,
+            hop=self.hop.value,
+        )
+
+    def redraw(self, change: Any = None) -> None:
+        """Draw what the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
+        try:
+            drawn = draw_what_if(self.costs, self.variant, self.measured, self.bound_per_s)
+        except WorkbookError as error:
+            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
+            return
+        with self.figure.batch_update():
+            self.figure.data = ()
+            self.figure.layout = drawn.layout.update(width=WIDTH)
+            self.figure.add_traces(drawn.data)
+        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
+        bundle = dict(self.widget._repr_mimebundle_(**options))
+        standing = json.loads(self.figure.to_json())
+        del standing["layout"]["width"]
+        return {**bundle, STATIC_FIGURE: standing}
