@@ -392,3 +392,18 @@ def test_the_project_keeps_a_small_sample() -> None:
     corpus = load_corpus(str(PROJECT_DIR / "data/samples/tweets_32.csv"))
     assert len(corpus.texts) == 32
     assert corpus.report.empty
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_another_separator_is_named(tmp_path: Path, separator: str) -> None:
+    with pytest.raises(CorpusError, match="not by commas"):
+        read(tmp_path, f"id{separator}text\n1{separator}hello, you\n".encode(), "mine.csv")
+
+
+def test_a_date_that_python_cannot_hold_beside_the_text_does_no_harm(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    far = pa.array([2**62], pa.timestamp("ms"))
+    pq.write_table(pa.table({"text": ["hello"], "location": far}), tmp_path / "mine.parquet")
+    assert load_corpus(str(tmp_path / "mine.parquet")).texts == ["hello"]

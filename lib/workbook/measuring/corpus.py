@@ -199,6 +199,9 @@ def _damage(value: object, cleaned: str) -> str:
 
 
 def _no_such_column(corpus: str, text_column: str, columns: tuple[str, ...]) -> str:
+    separator = next((mark for mark in (";", "\t", "|") if len(columns) == 1 and mark in columns[0]), "")
+    if separator:
+        return f"{corpus} has its fields separated by {separator!r}, not by commas: save it as CSV with commas."
     close = difflib.get_close_matches(text_column.lower(), [name.lower() for name in columns], n=1, cutoff=0.0)
     closest = next(name for name in columns if name.lower() == close[0])
     names = ", ".join(repr(name) for name in columns[:20]) + (", ..." if len(columns) > 20 else "")

