@@ -16,6 +16,7 @@ from workbook.measuring.protocol import CLS, Protocol
 from workbook.measuring.records import BATCH_COLUMNS, read_records
 from workbook.models.e5 import Encoder, embed, load_encoder
 from workbook.models.export import ExportedModel, export_onnx
+from workbook.models.sessions import open_session
 
 # tokens with "query : " and two specials: 5, 7, 5, 6, 8
 TEXTS = ("storm", "fire a b", "flood", "calm a", "storm fire a b")
@@ -80,7 +81,9 @@ def test_the_articles_loop_computes_the_same_with_either_engine(encoder, exporte
     outputs = {"outputs": (CLS,)} if pooling == "cls" else {}
     protocol = Protocol("batch", engine, pooling=pooling, as_list=True, way="in-process", **outputs)
     batches = make_batches(encoder, TEXTS, 2)
-    made = run_article_loop(encoder, batches, protocol, tmp_path / "b.csv", threads=1, model_path=exported.path)
+    made = run_article_loop(
+        encoder, batches, protocol, tmp_path / "b.csv", threads=1, session=open_session(exported.path, 1)
+    )
     tokens = encoder.tokenize(TEXTS[:2])
     if pooling == "mean":
         wanted = embed(encoder, TEXTS[:2])

@@ -13,6 +13,7 @@ from workbook.analysis.comparison import verdict_of
 from workbook.analysis.intervals import Interval, ratio_interval
 from workbook.analysis.replication import TTest, naive_t_test
 from workbook.analysis.waterfall import Account, StepEffect, account, effects_over_orders, ratio_of, waterfall
+from workbook.errors import NotComparableError
 from workbook.measuring.protocol import Protocol
 from workbook.measuring.study import CEILING, MAIN, PEER, PLAIN, SWITCHES, Study, main_arms
 
@@ -45,6 +46,19 @@ class Settled:
     def faster(self, first: str, second: str) -> Interval:
         """How many times as fast the first main arm is, over paired runs."""
         return ratio_interval(self.rows_per_s(first), self.rows_per_s(second))
+
+    def require_same_work(self, first: str, second: str) -> None:
+        """Refuse two main arms that did not do the same work in each run.
+
+        Raises:
+            NotComparableError: rows, real tokens or padded tokens of a run differ.
+        """
+        columns = ["rows", "real_tokens", "padded_tokens"]
+        a, b = (self.study.records(MAIN, self.arms[name]).groupby("run")[columns].sum() for name in (first, second))
+        if not a.equals(b):
+            raise NotComparableError(
+                f"{first} and {second} did not do the same work: {a.sum().to_dict()} against {b.sum().to_dict()}."
+            )
 
     def verdict(self, first: str, second: str) -> str:
         """The same in one sentence, held against the smallest difference that matters."""
@@ -215,6 +229,8 @@ class Settled:
         """
         from workbook.analysis.summaries import as_json_values
 
+        for name in ("fair", "tuned"):
+            self.require_same_work(f"{name} batch", f"{name} online")
         article, fair, tuned = (self._ratio(f"{name} batch", f"{name} online") for name in ("article", "fair", "tuned"))
         whole = self._ratio("fair PyTorch", "fair online")
         test, mean = self.article_test, self.article_latencies.groupby("arm")["latency_ms"].mean()

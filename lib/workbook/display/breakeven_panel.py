@@ -72,7 +72,7 @@ def break_even_plot(costs: Costs, flip: BreakEven, rate_rows_per_s: float | None
     figure.update_layout(showlegend=True, margin={"t": 116})
     figure.update_xaxes(type="log", **ticks_for([rates[0], rates[-1]]))
     figure.update_xaxes(title_text="arrivals (rows per second)", row=2, col=1)
-    figure.update_yaxes(title_text="price of a million rows", type="log", row=1, col=1, exponentformat="none")
+    figure.update_yaxes(title_text="price of a million rows", type="log", row=1, col=1, dtick=1, exponentformat="none")
     return figure.update_yaxes(
         title_text="longest wait (s)", type="log", row=2, col=1, tickvals=[1e-3, 1e-1, 10, 1e3, 1e5],
         ticktext=["1 ms", "0.1 s", "10 s", "17 min", "28 h"],
@@ -85,7 +85,10 @@ def flip_sentence(flip: BreakEven) -> str:
         return "Online never is the choice at this objective: a job on demand answers in time and costs less."
     band = f" (95% of draws: {number(flip.band[0])} to {number(flip.band[1])})" if flip.band else ""
     unsure = f", though in {flip.never_share:.0%} of draws it never does" if flip.never_share else ""
-    return f"From {number(flip.rows_per_s)} rows/s on{band} online is the choice{unsure}."
+    return (
+        f"At {number(flip.rows_per_s)} rows/s{band} online becomes the choice{unsure}. Above that, each time one more "
+        "server has to be added, jobs are cheaper again for a while."
+    )
 
 
 class BreakEvenPanel:

@@ -9,7 +9,7 @@ import numpy as np
 from workbook.display.drawing import new_figure
 from workbook.display.scales import ticks_for
 from workbook.display.theme import DASHES, INK, MUTED, SYMBOLS
-from workbook.display.wording import number
+from workbook.display.wording import number, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +119,9 @@ def reading_of_regimes(ratios: pd.DataFrame) -> str:
 
 def _name(regime: pd.Series) -> str:
     output = "hidden state" if regime["output"] == "last_hidden_state" else "vector"
-    return f"{regime['layers']} layers, {regime['batch']} rows of {regime['tokens']} tokens, {output}"
+    return (
+        f"{plural(regime['layers'], 'layer')}, {plural(regime['batch'], 'row')} of {regime['tokens']} tokens, {output}"
+    )
 
 
 def _add_isolines(figure: go.Figure, ratios: pd.DataFrame) -> None:

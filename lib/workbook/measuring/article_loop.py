@@ -23,6 +23,8 @@ from workbook.measuring.protocol import Protocol
 from workbook.measuring.records import BATCH_COLUMNS, RecordWriter
 
 if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
     from workbook.models.e5 import Encoder, Tokens
 
 Infer = Callable[["Tokens"], Any]
@@ -37,7 +39,7 @@ def run_article_loop(
     *,
     threads: int,
     device: str = "cpu",
-    model_path: Path | None = None,
+    session: InferenceSession | None = None,
     arm: str = "batch",
     run: int = 0,
 ) -> list[NDArray[np.float32]]:
@@ -50,7 +52,7 @@ def run_article_loop(
         records_path: CSV file of BATCH_COLUMNS.
         threads: to compute with.
         device: `cpu` or `cuda`.
-        model_path: the exported model, for onnxruntime.
+        session: of the exported model, for onnxruntime.
         arm: written into the records.
         run: written into the records.
 
@@ -62,7 +64,7 @@ def run_article_loop(
     """
     embeddings: list[NDArray[np.float32]] = []
     with (
-        _stages(encoder, protocol, threads, device, model_path) as (infer, pool),
+        _stages(encoder, protocol, threads, device, session) as (infer, pool),
         RecordWriter(records_path, BATCH_COLUMNS) as writer,
     ):
         for number, batch in enumerate(batches):
@@ -100,12 +102,12 @@ def run_article_loop(
 
 @contextmanager
 def _stages(
-    encoder: Encoder, protocol: Protocol, threads: int, device: str, model_path: Path | None
+    encoder: Encoder, protocol: Protocol, threads: int, device: str, session: InferenceSession | None
 ) -> Iterator[tuple[Infer, Pool]]:
     """The two stages after tokenising, as the protocol has them."""
     if protocol.engine != "torch":
-        assert model_path is not None  # who measures has exported it
-        yield _exported_stages(model_path, protocol, threads)
+        assert session is not None  # who measures has opened it
+        yield _exported_stages(session, protocol)
         return
     with torch_threads(threads), _moved(encoder, device):
         yield _torch_stages(encoder, protocol, device)
@@ -137,10 +139,7 @@ def _torch_stages(encoder: Encoder, protocol: Protocol, device: str) -> tuple[In
     return infer, pool
 
 
-def _exported_stages(path: Path, protocol: Protocol, threads: int) -> tuple[Infer, Pool]:
-    from workbook.models.sessions import open_session
-
-    session = open_session(path, threads)
+def _exported_stages(session: InferenceSession, protocol: Protocol) -> tuple[Infer, Pool]:
     names = list(protocol.outputs)
 
     def infer(tokens: Tokens) -> Any:

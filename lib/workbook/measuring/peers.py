@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workbook.models.quiet import quiet_libraries
+
 if TYPE_CHECKING:
     from workbook.models.e5 import Encoder
 
@@ -48,14 +50,10 @@ def _same_algorithm(encoder: Encoder, batch_size: int) -> Encode:
 
 def _installed(encoder: Encoder, batch_size: int) -> Encode:
     """A SentenceTransformer over the encoder's own weights, through a folder, as the library wants it."""
-    from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found,unused-ignore]
-    from sentence_transformers.sentence_transformer.modules import (  # type: ignore[import-not-found,unused-ignore]
-        Normalize,
-        Pooling,
-        Transformer,
-    )
+    with quiet_libraries(), tempfile.TemporaryDirectory() as folder:
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
-    with tempfile.TemporaryDirectory() as folder:
         module: Any = encoder.module
         module.save_pretrained(folder)
         encoder.tokenizer.save_pretrained(folder)

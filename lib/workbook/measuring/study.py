@@ -95,7 +95,8 @@ class Study:
         """Time for `batch_size` rows in each run, ms, by the protocol's own clock."""
         records = self.records(block, protocol)
         return tuple(
-            busy_ms(run, protocol) / run["rows"].sum() * self.batch_size for _, run in records.groupby("run", sort=True)
+            busy_ms(run, protocol) / int(run["rows"].sum()) * self.batch_size
+            for _, run in records.groupby("run", sort=True)
         )
 
     def rows_per_s(self, block: str, protocol: Protocol) -> tuple[float, ...]:

@@ -135,7 +135,7 @@ def make_plan(*, on_gpu: bool, precision: str, pad_to: int, streams: int, in_fli
             _online(single_rows=True, in_flight=2 * batch_size),
             detour=True,
         ),
-        Switch("sorting", "both: rows sorted by length", _both(cut="length")),
+        Switch("sorting", "both: rows in file order -> sorted by length", _both(cut="length")),
         Switch(
             "streams",
             f"both: one model on all threads -> {streams} on their share of them; {in_flight} requests in flight",
