@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbook.measuring.benchmark import Cell
+    from workbook.measuring.floor import Floor
     from workbook.models.variants import Variant
 
 ROW_FIELDS = (
@@ -159,3 +160,34 @@ def _records(group: Sequence[Cell]) -> pd.DataFrame:
 
 def _statistics(group: Sequence[Cell]) -> Any:
     return reduce(add, [cell.result.statistics for cell in group])
+
+
+def floor_table(table: pd.DataFrame, floors: Mapping[str, Floor]) -> pd.DataFrame:
+    """How near each variant comes to what the machine can multiply.
+
+    Args:
+        table: from `benchmark_table`.
+        floors: workload -> from `predict_floor`.
+
+    Returns:
+        `workload`, `variant`, `throughput_rows_per_s` (its highest), `gflop_per_row`, `gflop_per_s`,
+        `share_of_ceiling`: of a bare fp32 matrix product, padding of the request included; padding that Triton's
+        batcher adds is not counted as work.
+    """
+    import pandas as pd
+
+    rows = []
+    for (workload, variant), group in table.groupby(["workload", "variant"], sort=False):
+        floor = floors[str(workload)]
+        rate, flop_per_row = float(group["throughput_rows_per_s"].max()), floor.flop / floor.rows
+        rows.append(
+            {
+                "workload": workload,
+                "variant": variant,
+                "throughput_rows_per_s": rate,
+                "gflop_per_row": flop_per_row / 1e9,
+                "gflop_per_s": rate * flop_per_row / 1e9,
+                "share_of_ceiling": rate * flop_per_row / floor.ceiling_flop_per_s,
+            }
+        )
+    return pd.DataFrame(rows)

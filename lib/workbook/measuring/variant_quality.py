@@ -17,6 +17,8 @@ from workbook.models.variant_sessions import EMBEDDING, open_variant
 from workbook.serving.variant_server import serving, start_variant_server
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from workbook.measuring.corpus import Corpus
     from workbook.models.e5 import Encoder
     from workbook.models.variants import VariantModel
@@ -122,3 +124,41 @@ def _library_version(library: str) -> str:
         return version(library)
     except PackageNotFoundError:
         return "of the server"
+
+
+def served_agreement(
+    server: Server,
+    models: Sequence[VariantModel],
+    batches: Sequence[Batch],
+    embeddings: Mapping[str, NDArray[np.float32]],
+    records_path: Path,
+) -> pd.DataFrame:
+    """Does the server answer what the variant answers in this process?
+
+    Args:
+        server: from `start_variant_server`.
+        models: the variants.
+        batches: requests, sent one at a time; their `row_index` counts the rows of the embeddings.
+        embeddings: variant -> embeddings of all rows, from `variant_embeddings`.
+        records_path: CSV file of REQUEST_COLUMNS that the records are appended to.
+
+    Returns:
+        `variant`, `rows`, `min_cosine` and `max_abs_error` between both, a row a variant.
+    """
+    import pandas as pd
+
+    from workbook.analysis.quality import row_cosines
+
+    rows = []
+    for model in models:
+        answered = np.concatenate(_over_the_server(server, model, records_path)(batches))
+        expected = embeddings[model.variant.name][np.concatenate([batch.row_index for batch in batches])]
+        rows.append(
+            {
+                "variant": model.variant.name,
+                "rows": len(answered),
+                "min_cosine": float(row_cosines(answered, expected).min()),
+                "max_abs_error": float(np.abs(answered - expected).max()),
+            }
+        )
+    return pd.DataFrame(rows)
