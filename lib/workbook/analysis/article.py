@@ -54,6 +54,19 @@ def article_comparison(answer: Settled) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["quantity", "published", "here"])
 
 
+def describe_beside(answer: Settled) -> pd.DataFrame:
+    """The article's summary of batch times with ours beside it, ms; it does not state how many batches it has."""
+    from workbook.analysis.summaries import describe_latency
+
+    stated = published_figures("article_batch_times").set_index("arm")
+    columns = ["mean_ms", "std_ms", "min_ms", "p25_ms", "p50_ms", "p75_ms", "max_ms"]
+    table = describe_latency(answer.article_latencies)
+    for side in ("batch", "online"):
+        values = [float("nan"), *(float(stated.loc[side, column]) for column in columns)]
+        table.insert(0 if side == "batch" else 1, f"published: {side}", values)
+    return table.rename(columns={f"article {side}": f"here: {side}" for side in ("batch", "online")})
+
+
 def published_doubts() -> str:
     """What the published means, deviations and t say of each other, in Markdown."""
     times = published_figures("article_batch_times").set_index("arm")
