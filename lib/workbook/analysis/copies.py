@@ -16,6 +16,7 @@ next stage's input is copied from the caller's region: five. A handle (`serving.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ KINDS = {
 }
 """Where a copy goes decides what it costs: memory that is taken anew has to be cleared page by page first."""
 CLIENT = "client"
+_ITEM_BYTES = {"UINT8": 1, "FP16": 2, "FP32": 4, "INT64": 8}
 
 
 @dataclass(frozen=True)
@@ -193,3 +195,17 @@ def predicted_ms(copies: Sequence[Copy], rates: pd.DataFrame, shown_in: Sequence
 def copied_bytes(copies: Sequence[Copy]) -> int:
     """Bytes that the copies move."""
     return sum(copy.bytes for copy in copies)
+
+
+def tensor_sizes(pipeline: Pipeline, rows: int, free: int) -> dict[str, int]:
+    """Bytes of each tensor in a request.
+
+    Args:
+        pipeline: whose tensors.
+        rows: batch elements of the request.
+        free: the size of dimensions that vary: bytes of the relay's tensor or the road's JPEG, tokens of a passage.
+    """
+    return {
+        tensor.name: _ITEM_BYTES[tensor.dtype] * rows * math.prod(free if size == -1 else size for size in tensor.dims)
+        for tensor in pipeline.tensors
+    }

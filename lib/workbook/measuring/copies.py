@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -208,6 +209,109 @@ def _what_happened(
         if time.perf_counter_ns() > deadline_ns:
             counts = ", ".join(f"{name} {delta.success_count}" for name, delta in deltas.items())
             raise LoadError(f"after one request the models have booked {counts}: is somebody else asking this server?")
+
+
+def measure_stages(server: Server, pipeline: Pipeline, request: TensorRequest, requests: int = 9) -> dict[str, float]:
+    """Time of each stage, ms: `compute_infer` in the `handle` arrangement, where no copy is part of it.
+
+    Args:
+        server: serves the pipeline.
+        pipeline: which.
+        request: sent again and again, one at a time.
+        requests: that many, after two that do not count; the median counts.
+
+    Raises:
+        LoadError: a request failed.
+        ServerError: the server is gone.
+    """
+    members = member_models(pipeline, "handle")
+    deltas = _deltas(server, entry_model(pipeline, "handle"), members, pipeline.outputs, request, requests)
+    return {
+        stage.name: float(np.median([delta[model].compute_infer_ms for delta in deltas]))
+        for stage, model in zip(pipeline.stages, members, strict=True)
+    }
+
+
+def measure_foreign_input(server: Server, size_bytes: int, requests: int = 9) -> float:
+    """Median `compute_input` of a Python model whose tensor was made outside the Python backend, ms.
+
+    The tensor comes from a client here, so it lies in memory of the server itself, as the output of any backend in C++
+    does. What such a backend does before is its own affair.
+
+    Args:
+        server: serves the relay's stages.
+        size_bytes: of the tensor.
+        requests: that many, after two that do not count.
+
+    Raises:
+        LoadError: a request failed.
+        ServerError: the server is gone.
+    """
+    pipeline = relay_pipeline()
+    model = member_models(pipeline, "ensemble")[1]
+    request = TensorRequest({"payload": np.ones((1, size_bytes), np.uint8)})
+    deltas = _deltas(server, model, (model,), ("shifted",), request, requests)
+    return float(np.median([delta[model].compute_input_ms for delta in deltas]))
+
+
+def check_answers(
+    server: Server, pipeline: Pipeline, request: TensorRequest, arrangements: Sequence[str]
+) -> pd.DataFrame:
+    """Ask every arrangement once; say whether the answers are equal to the bit.
+
+    Returns:
+        A row an arrangement: `pipeline`, `arrangement`, `answer_bytes`, `equals_the_first`.
+
+    Raises:
+        LoadError: a request failed.
+    """
+    import pandas as pd
+
+    answers = {name: _answer(server, entry_model(pipeline, name), pipeline.outputs, request) for name in arrangements}
+    first = next(iter(answers.values()))
+    return pd.DataFrame(
+        {
+            "pipeline": pipeline.name,
+            "arrangement": name,
+            "answer_bytes": len(answer),
+            "equals_the_first": answer == first,
+        }
+        for name, answer in answers.items()
+    )
+
+
+def _answer(server: Server, model: str, outputs: Sequence[str], request: TensorRequest) -> bytes:
+    check_requests(server, model, [request], outputs)
+    (prepared,) = prepare_requests(model, [request], outputs, "grpc")
+    with closing(open_transport("grpc", server.grpc_url, _TIMEOUT_S)) as transport:
+        try:
+            transport.connect()
+            decoded = transport.send(prepared.message).decode()
+        except RequestError as error:
+            server.check_alive()
+            raise LoadError(f"{model} did not answer: {error}.") from None
+    return b"".join(decoded[name].tobytes() for name in outputs)
+
+
+def _deltas(
+    server: Server, entry: str, members: Sequence[str], outputs: Sequence[str], request: TensorRequest, requests: int
+) -> list[dict[str, ModelStatistics]]:
+    """What the members booked for each of some requests."""
+    check_requests(server, entry, [request], outputs)
+    (prepared,) = prepare_requests(entry, [request], outputs, "grpc")
+    found = []
+    with closing(open_transport("grpc", server.grpc_url, _TIMEOUT_S)) as transport:
+        try:
+            transport.connect()
+            counters = _counters(server, dict.fromkeys(members))
+            for _ in range(WARM_REQUESTS + requests):
+                transport.send(prepared.message)
+                counters, deltas = _what_happened(server, counters)
+                found.append(deltas)
+        except RequestError as error:
+            server.check_alive()
+            raise LoadError(f"{entry} did not answer: {error}.") from None
+    return found[WARM_REQUESTS:]
 
 
 def measure_arrangements(

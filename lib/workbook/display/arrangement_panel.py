@@ -1,0 +1,122 @@
+"""What-if panel of the arrangements: tensor size, stage times and instances against latency and throughput."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbook.analysis.arrangement_choice import Situation, expect
+from workbook.analysis.copy_costs import HopCost
+from workbook.display.copies_plots import arrangement_points, expectation_plot
+from workbook.display.widgets import STATIC_FIGURE, WIDTH
+from workbook.errors import WorkbookError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OWN = "my own"
+
+
+class ArrangementPanel:
+    """Controls, a figure and its reading.
+
+    Attributes:
+        widget: what JupyterLab shows.
+        figure: the plotly FigureWidget that is drawn again in place.
+        reading: the sentence under the figure, or what went wrong.
+        pipeline: a measured pipeline, whose sizes and times the sliders then take, or "my own".
+        megabytes: of the tensor, a logarithmic slider; `.value` is in MB.
+        stages: a slider each stage, ms.
+        instances, processors: sliders.
+    """
+
+    def __init__(
+        self,
+        costs: Mapping[str, HopCost],
+        measured: Mapping[str, Situation],
+        loads: pd.DataFrame,
+        base_ms: float,
+    ) -> None:
+        """Make the panel.
+
+        Args:
+            costs: of `analysis.copy_costs.hop_costs`.
+            measured: by pipeline, the size and stage times that were measured.
+            loads: of `measuring.copies.measure_arrangements`.
+            base_ms: latency of a request to a model that does nothing, ms.
+        """
+        import ipywidgets as widgets
+        import plotly.graph_objects as go
+
+        self.costs, self.measured, self.base_ms = costs, measured, base_ms
+        self.points = arrangement_points(loads)
+        first = next(iter(measured.values()))
+        wide = {"style": {"description_width": "130px"}, "layout": {"width": "420px"}}
+        self.pipeline = widgets.Dropdown(options=[*measured, OWN], description="pipeline", **wide)
+        self.megabytes = widgets.FloatLogSlider(
+            value=max(0.01, first.megabytes), min=-2, max=2, step=0.05, description="tensor (MB)", **wide
+        )
+        self.stages = [
+            widgets.FloatSlider(value=time, min=0, max=max(200.0, 2 * time), step=0.1, description=name, **wide)
+            for name, time in zip(("first stage (ms)", "second stage", "third stage"), first.stage_ms, strict=True)
+        ]
+        self.instances = widgets.IntSlider(value=first.instances, min=1, max=8, description="monolith's copies", **wide)
+        self.processors = widgets.IntSlider(value=first.processors, min=1, max=32, description="processors", **wide)
+        self.reading = widgets.HTML()
+        self.figure = go.FigureWidget()
+        left = widgets.VBox([self.pipeline, self.megabytes, self.instances, self.processors])
+        self.widget = widgets.VBox([widgets.HBox([left, widgets.VBox(self.stages)]), self.figure, self.reading])
+        self.pipeline.observe(self.take_over, names="value")
+        for control in (self.megabytes, *self.stages, self.instances, self.processors):
+            control.observe(self.redraw, names="value")
+        self.redraw()
+
+    @property
+    def situation(self) -> Situation:
+        """What the sliders stand for."""
+        times = tuple(float(stage.value) for stage in self.stages)
+        return Situation(self.megabytes.value, times, self.instances.value, self.processors.value)
+
+    def take_over(self, change: Any = None) -> None:
+        """Put the sliders where the chosen pipeline was measured."""
+        chosen = self.measured.get(self.pipeline.value)
+        if chosen is not None:
+            for stage, time in zip(self.stages, chosen.stage_ms, strict=True):
+                stage.max = max(stage.max, 2 * time)
+                stage.value = time
+            self.megabytes.value = max(0.01, chosen.megabytes)
+            self.instances.value, self.processors.value = chosen.instances, chosen.processors
+        self.redraw()
+
+    def redraw(self, change: Any = None) -> None:
+        """Draw the figure again; a mistake becomes a sentence in the panel, never a traceback."""
+        try:
+            situation = self.situation
+            expected = expect(situation, self.costs, self.base_ms)
+            drawn = expectation_plot(expected, self._measured(), situation.megabytes)
+        except WorkbookError as error:
+            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
+            return
+        except Exception as error:  # a callback's traceback goes to a log that nobody reads
+            sentence = html.escape(f"The figure cannot be drawn: {type(error).__name__}: {error}")
+            self.reading.value = f"<p role='alert'>{sentence}</p>"
+            return
+        with self.figure.batch_update():
+            self.figure.data = ()
+            self.figure.layout = drawn.layout.update(width=WIDTH)
+            self.figure.add_traces(drawn.data)
+        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
+
+    def _measured(self) -> dict[str, tuple[float, float]]:
+        here = self.points[self.points["pipeline"] == self.pipeline.value]
+        means = here.groupby("arrangement")[["latency_p50_ms", "requests_per_s"]].mean()
+        return {str(name): (row["latency_p50_ms"], row["requests_per_s"]) for name, row in means.iterrows()}
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
+        bundle = dict(self.widget._repr_mimebundle_(**options))
+        standing = json.loads(self.figure.to_json())
+        del standing["layout"]["width"]
+        return {**bundle, STATIC_FIGURE: standing}
