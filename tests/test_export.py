@@ -138,6 +138,9 @@ def test_changed_file_is_noticed(case: Case, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(export, "build_once", lambda kind, key, build: folder)
     with pytest.raises(ModelError, match="delete it, run again"):
         export_onnx(case.encoder)
+    (folder / "export.json").unlink()
+    with pytest.raises(ModelError, match=r"lost its export\.json: delete the folder, run again"):
+        export_onnx(case.encoder)
 
 
 def test_failed_export_leaves_nothing(case: Case, artifacts: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -13,6 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbook.errors import SetupError
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 BUILT_FILE = "built.json"
 
@@ -20,6 +24,14 @@ BUILT_FILE = "built.json"
 def artifacts_dir() -> Path:
     """Folder of everything built: `$WORKBOOK_ARTIFACTS`, from the project's folder on, else its `artifacts/`."""
     return PROJECT_DIR / Path(os.environ.get("WORKBOOK_ARTIFACTS") or "artifacts").expanduser()
+
+
+def cannot_write(folder: Path, variable: str, error: OSError) -> SetupError:
+    """The error to raise in place of one that says no more than "No space left on device"."""
+    return SetupError(
+        f"{folder} cannot be written to: {error.strerror or error}. Make room or rights there, "
+        f"or set {variable} to another folder."
+    )
 
 
 def key_digest(key: Mapping[str, Any]) -> str:
@@ -49,7 +61,19 @@ def build_once(kind: str, key: Mapping[str, Any], build: Callable[[Path], None])
 
     Returns:
         The folder of the finished artifact.
+
+    Raises:
+        SetupError: the disk is full, or the folder is not ours to write to.
     """
+    try:
+        return _build_once(kind, key, build)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        raise cannot_write(artifacts_dir(), "WORKBOOK_ARTIFACTS", error) from error
+
+
+def _build_once(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
     parent = artifacts_dir() / kind
     finished = parent / key_digest(key)
     if finished.is_dir():
@@ -59,6 +83,8 @@ def build_once(kind: str, key: Mapping[str, Any], build: Callable[[Path], None])
         fcntl.flock(lock, fcntl.LOCK_EX)
         if finished.is_dir():
             return finished
+        for left in parent.glob(f".{finished.name}.*/"):  # of a build that was killed: whoever builds holds the lock
+            shutil.rmtree(left, ignore_errors=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f".{finished.name}.", dir=parent))
         try:
             started_ns = time.perf_counter_ns()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbook.artifacts import PROJECT_DIR
+from workbook.artifacts import PROJECT_DIR, cannot_write
 from workbook.errors import SettingError
 from workbook.measuring.environment import gpu_names
 from workbook.overrides import read_overrides
@@ -59,6 +59,8 @@ def run_workbook(request: RunRequest) -> int:
     except KeyboardInterrupt:
         print(f"\nStopped. What was measured so far is kept in {_shown(directory)}.", file=sys.stderr)
         return STOPPED
+    except OSError as error:
+        raise cannot_write(directory, "WORKBOOK_RUNS", error) from error
     if failed:
         print(
             f"Failed: {', '.join(path.stem for path in failed)}. See above; records so far are kept.", file=sys.stderr

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from workbook.artifacts import PROJECT_DIR
-from workbook.errors import SettingError, SetupError
+from workbook.artifacts import PROJECT_DIR, cannot_write
+from workbook.errors import SettingError
 from workbook.measuring.environment import describe_environment
 from workbook.settings import Settings
 
@@ -77,10 +77,7 @@ def create_run(label: str) -> Path:
         write_json(directory / "environment.json", describe_environment())
         _point_latest_to(directory)
     except OSError as error:
-        raise SetupError(
-            f"no run can be kept in {runs_dir()}: {error.strerror or error}. Make room or rights there, "
-            "or set WORKBOOK_RUNS to another folder."
-        ) from error
+        raise cannot_write(runs_dir(), "WORKBOOK_RUNS", error) from error
     return directory
 
 

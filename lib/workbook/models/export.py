@@ -107,7 +107,10 @@ def export_onnx(encoder: Encoder) -> ExportedModel:
 
 
 def _read_manifest(encoder: Encoder, folder: Path) -> ExportedModel:
-    manifest = json.loads((folder / MANIFEST_FILE).read_text())
+    try:
+        manifest = json.loads((folder / MANIFEST_FILE).read_text())
+    except (OSError, ValueError):
+        raise ModelError(f"{folder} has lost its {MANIFEST_FILE}: delete the folder, run again") from None
     size = sum(path.stat().st_size for path in _model_files(folder))
     if size != manifest["bytes"]:
         raise ModelError(
