@@ -7,7 +7,13 @@ from workbook.errors import SettingError
 
 
 def test_every_table_reads_and_names_its_source_in_each_row() -> None:
-    known = ("article_batch_times", "article_significance", "ensemble_printouts", "ensemble_throughput")
+    known = (
+        "article_batch_times",
+        "article_ranking",
+        "article_significance",
+        "ensemble_printouts",
+        "ensemble_throughput",
+    )
     assert published_names() == known
     for name in published_names():
         source = published_figures(name)["source"]
