@@ -56,15 +56,9 @@ def test_a_notebook_runs_alone_and_leaves_results(notebook: Path, tmp_path: Path
     assert RESULT_FIELDS[notebook.stem] <= results.keys()
     assert {"question", "answer", "numbers"} <= results["headline"].keys()
     assert results["environment"]["processors_usable"] >= 1
+    assert results.get("min_cosine", 1.0) > 0.99999  # 03 and 05: Triton answers what PyTorch answers
     shutil.copy(tmp_path / "out.ipynb", latest / "notebooks" / notebook.name)
     assert results["headline"]["question"] in build_report(latest).read_text()
-
-
-def test_online_and_batch_answers_are_the_same(tmp_path: Path) -> None:
-    execute(PROJECT_DIR / "notebooks" / "05_batch_versus_online.ipynb", tmp_path / "out.ipynb", rows=48)
-    results = json.loads((tmp_path / "latest" / "results" / "05_batch_versus_online.json").read_text())
-    assert results["min_cosine"] > 0.99999
-    assert results["ratio"] == pytest.approx(results["engine"]["ratio"] * results["serving"]["ratio"], rel=1e-6)
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [("rowz", 3, "Did you mean rows"), ("rows", 0, "between 1 and")])
