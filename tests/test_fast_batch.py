@@ -100,6 +100,28 @@ def test_the_articles_loop_computes_the_same_with_either_engine(encoder, exporte
     assert records["first_row"].tolist() == [0, 2, 4]
 
 
+@pytest.mark.parametrize(("clock", "waits"), [("launched", 0), ("in memory", 2)])
+def test_on_a_gpu_only_the_honest_clock_waits(encoder, tmp_path: Path, monkeypatch, clock, waits):
+    """Computes on the CPU under the name of a GPU."""
+    import torch
+
+    calls: list[str] = []
+    autocast, from_numpy = torch.autocast, torch.from_numpy
+
+    def to_cpu(array: np.ndarray) -> object:
+        return type("OnCpu", (), {"to": lambda self, device: from_numpy(array)})()
+
+    monkeypatch.setattr(torch, "autocast", lambda kind, dtype, enabled: autocast("cpu", dtype, enabled))
+    monkeypatch.setattr(torch, "from_numpy", to_cpu)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("wait"))
+    monkeypatch.setattr(type(encoder.module), "to", lambda self, device: self)
+    protocol = Protocol("batch", "torch", clock, "bf16", "cls", outputs=(CLS,), way="in-process")
+    batches = make_batches(encoder, TEXTS, 3)
+    made = run_article_loop(encoder, batches, protocol, tmp_path / "b.csv", threads=1, device="cuda")
+    assert len(calls) == waits
+    assert [part.shape for part in made] == [(3, 8), (2, 8)]
+
+
 def test_the_library_to_beat_gives_the_reference(encoder):
     name, encode = open_peer(encoder, 2)
     assert name.startswith("sentence-transformers'")

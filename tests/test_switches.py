@@ -54,6 +54,15 @@ def test_switches_that_change_nothing_here_are_left_out():
     assert [s.name for s in plan(precision="bf16").fair][:3] == ["clock", "precision", "padding"]
 
 
+def test_on_a_gpu_the_engine_stays_and_is_named():
+    here = plan(on_gpu=True, precision="bf16", shared_memory=False)
+    names = [switch.name for switch in (*here.fair, *here.tuning)]
+    assert names == ["clock", "precision", "padding", "outputs", "pooling", "single rows", "sorting", "in flight"]
+    assert differing(here.fair_state.batch, here.fair_state.online) == {"side", "way", "engine"}
+    assert "engine stays different" in here.note
+    assert plan().note == ""
+
+
 def test_arms_have_files_of_their_own_and_survive_json():
     arms = plan(precision="bf16").arms()
     assert len({arm.key for arm in arms}) == len(arms)

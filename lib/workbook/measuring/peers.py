@@ -20,7 +20,7 @@ PEER = "sentence-transformers"
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
-def open_peer(encoder: Encoder, batch_size: int) -> tuple[str, Encode]:
+def open_peer(encoder: Encoder, batch_size: int, device: str = "cpu") -> tuple[str, Encode]:
     """A function from texts to embeddings, and what it is called.
 
     The installed sentence-transformers (`pip install workbook[test]`) is used where there is one; else its algorithm,
@@ -30,10 +30,11 @@ def open_peer(encoder: Encoder, batch_size: int) -> tuple[str, Encode]:
     Args:
         encoder: weights, tokenizer and prefix.
         batch_size: rows in a batch.
+        device: `cpu` or `cuda`, for the installed library; the algorithm computes where the encoder is.
     """
     if find_spec("sentence_transformers") is None:
         return f"{PEER}' algorithm", _same_algorithm(encoder, batch_size)
-    return f"{PEER}' encode", _installed(encoder, batch_size)
+    return f"{PEER}' encode", _installed(encoder, batch_size, device)
 
 
 def _same_algorithm(encoder: Encoder, batch_size: int) -> Encode:
@@ -48,7 +49,7 @@ def _same_algorithm(encoder: Encoder, batch_size: int) -> Encode:
     return encode
 
 
-def _installed(encoder: Encoder, batch_size: int) -> Encode:
+def _installed(encoder: Encoder, batch_size: int, device: str) -> Encode:
     """A SentenceTransformer over the encoder's own weights, through a folder, as the library wants it."""
     with quiet_libraries(), tempfile.TemporaryDirectory() as folder:
         from sentence_transformers import SentenceTransformer
@@ -59,7 +60,7 @@ def _installed(encoder: Encoder, batch_size: int) -> Encode:
         encoder.tokenizer.save_pretrained(folder)
         transformer = Transformer(str(Path(folder)))
         model = SentenceTransformer(
-            modules=[transformer, Pooling(encoder.hidden_size, pooling_mode="mean"), Normalize()], device="cpu"
+            modules=[transformer, Pooling(encoder.hidden_size, pooling_mode="mean"), Normalize()], device=device
         )
     model.max_seq_length = encoder.max_length
 

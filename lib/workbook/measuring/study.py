@@ -163,6 +163,7 @@ def busy_ms(records: pd.DataFrame, protocol: Protocol) -> float:
 def main_arms(plan: Plan) -> dict[str, Protocol]:
     """The arms that every row goes through, by name."""
     tuned = plan.tuned_state
+    openvino = {} if tuned.batch.engine == "torch" else {"tuned OpenVINO": replace(tuned.batch, engine="openvino")}
     return {
         "article batch": plan.article.batch,
         "article online": plan.article.online,
@@ -171,7 +172,7 @@ def main_arms(plan: Plan) -> dict[str, Protocol]:
         "fair online": plan.fair_state.online,
         "tuned batch": tuned.batch,
         "tuned online": tuned.online,
-        "tuned OpenVINO": replace(tuned.batch, engine="openvino"),
+        **openvino,
     }
 
 
@@ -264,6 +265,8 @@ def _prepare(settings: Settings, run: Run) -> _Work:
 
 
 def _plan_options(work: _Work) -> dict[str, Any]:
+    from workbook.serving.server import resolve_kind
+
     settings = work.settings
     on_gpu = _on_gpu(settings)
     pad_to = settings.article_pad_to
@@ -275,6 +278,7 @@ def _plan_options(work: _Work) -> dict[str, Any]:
         "streams": streams,
         "in_flight": streams + 1 if streams > 1 else 2,
         "batch_size": settings.batch_size,
+        "shared_memory": resolve_kind(settings.server) == "embedded",
     }
 
 
@@ -349,7 +353,7 @@ def _others(
     from workbook.measuring.engines import torch_threads
     from workbook.measuring.peers import open_peer
 
-    name, encode = open_peer(work.encoder, work.settings.batch_size)
+    name, encode = open_peer(work.encoder, work.settings.batch_size, "cuda" if _on_gpu(work.settings) else "cpu")
     embeddings: list[Any] = [None] * len(whole)
 
     def peer(run: int) -> None:

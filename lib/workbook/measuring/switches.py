@@ -71,6 +71,16 @@ class Plan:
         """Both arms at their best."""
         return _last(self.fair_state, self.tuning)
 
+    @property
+    def note(self) -> str:
+        """What the plan cannot make equal here; empty where it makes all equal but the server."""
+        if self.fair_state.batch.engine == self.fair_state.online.engine:
+            return ""
+        return (
+            " The engine stays different: in this process the exported model computes on the processor only, so what "
+            "is left is the server and the engine together."
+        )
+
     def orders(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         """The steps as listed, and with the fair switches in reverse: the same ends, other states between."""
         tuning = steps_of(self.fair_state, self.tuning)
@@ -95,16 +105,27 @@ def steps_of(start: State, switches: Iterable[Switch]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def make_plan(*, on_gpu: bool, precision: str, pad_to: int, streams: int, in_flight: int, batch_size: int) -> Plan:
-    """The plan for this machine; a switch that would change nothing here is left out.
+def make_plan(
+    *,
+    on_gpu: bool,
+    precision: str,
+    pad_to: int,
+    streams: int,
+    in_flight: int,
+    batch_size: int,
+    shared_memory: bool = True,
+) -> Plan:
+    """The plan for this machine; a switch that would change nothing here, or cannot be made here, is left out.
 
     Args:
-        on_gpu: whether PyTorch computes on a GPU.
+        on_gpu: whether PyTorch computes on a GPU. The exported model does not in this process, so that there the engine
+            and streams of it are no switches.
         precision: of the article's batch arm here, `fp32` or `bf16`.
         pad_to: length the article's online arm pads to, tokens; 0: as its batch arm.
         streams: copies of the model that together use all threads.
         in_flight: requests that keep them busy.
         batch_size: rows of a batch, and so the single rows in flight that can fill one.
+        shared_memory: whether the server sees this process's shared memory.
     """
     article = State(
         Protocol(
@@ -113,8 +134,26 @@ def make_plan(*, on_gpu: bool, precision: str, pad_to: int, streams: int, in_fli
         ),
         Protocol("online", "onnxruntime", pooling="cls", pad_to=pad_to, outputs=(HIDDEN, CLS)),
     )  # fmt: skip
+    left_out = {
+        "precision": precision != "bf16",
+        "padding": not pad_to,
+        "engine": on_gpu,
+        "shared memory": not shared_memory,
+        "2 in flight": on_gpu,
+        "streams": on_gpu,
+        "token batches": on_gpu,
+        "in flight": not on_gpu,
+    }
+    fair, tuning = (
+        tuple(switch for switch in switches if not left_out.get(switch.name, False))
+        for switches in (_fair_switches(on_gpu, pad_to), _tuning_switches(streams, in_flight, batch_size))
+    )
+    return Plan(article, fair, tuning)
+
+
+def _fair_switches(on_gpu: bool, pad_to: int) -> list[Switch]:
     clock = "does not wait for the GPU" if on_gpu else "stops before pooling"
-    fair = [
+    return [
         Switch(
             "clock", f"batch clock: {clock} -> stops at an array in memory", _batch(clock="in memory", as_list=False)
         ),
@@ -126,7 +165,10 @@ def make_plan(*, on_gpu: bool, precision: str, pad_to: int, streams: int, in_fli
             "engine", "batch engine: PyTorch -> ONNX Runtime, as served", _batch(engine="onnxruntime", precision="fp32")
         ),
     ]
-    tuning = [
+
+
+def _tuning_switches(streams: int, in_flight: int, batch_size: int) -> list[Switch]:
+    return [
         Switch("shared memory", "online transport: gRPC -> shared memory", _online(way="shared memory"), detour=True),
         Switch("2 in flight", "online: 1 -> 2 requests in flight", _online(in_flight=2), detour=True),
         Switch(
@@ -136,6 +178,7 @@ def make_plan(*, on_gpu: bool, precision: str, pad_to: int, streams: int, in_fli
             detour=True,
         ),
         Switch("sorting", "both: rows in file order -> sorted by length", _both(cut="length")),
+        Switch("in flight", f"online: 1 -> {in_flight} requests in flight", _online(in_flight=in_flight)),
         Switch(
             "streams",
             f"both: one model on all threads -> {streams} on their share of them; {in_flight} requests in flight",
@@ -145,8 +188,6 @@ def make_plan(*, on_gpu: bool, precision: str, pad_to: int, streams: int, in_fli
         ),
         Switch("token batches", "both: batches of equal rows -> of equal tokens", _both(cut="tokens")),
     ]
-    kept = [s for s in fair if s.name != "precision" or precision == "bf16"]
-    return Plan(article, tuple(s for s in kept if s.name != "padding" or pad_to), tuple(tuning))
 
 
 def _batch(**changes: Any) -> Callable[[State], State]:
