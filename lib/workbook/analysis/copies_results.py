@@ -28,7 +28,8 @@ def arrangement_rows(
     """A row a pipeline and arrangement.
 
     `measured_copy_ms` is the median latency of a lone request less the monolith's and less the fixed cost of the hops;
-    the ledger's copies that the monolith has too are left out of `predicted_copy_ms`, not out of the counts.
+    for the monolith, from which it is measured, there is none. Copies that the monolith has too are left out of
+    `predicted_copy_ms`, not out of the counts.
 
     Args:
         pipelines: by name.
@@ -55,7 +56,9 @@ def arrangement_rows(
                 "copies_per_request": len(copies),
                 "bytes_copied_per_request": copied_bytes(copies),
                 "predicted_copy_ms": predicted_ms(copies, rates) - predicted_ms(common, rates),
-                "measured_copy_ms": alone - _latency(loads, pipeline_name, REFERENCE) - fixed,
+                "measured_copy_ms": None
+                if arrangement.startswith(REFERENCE)
+                else alone - _latency(loads, pipeline_name, REFERENCE) - fixed,
             }
         )
     return rows

@@ -147,7 +147,9 @@ def measure_huge_pages(settings: Settings, run: Run, latencies: pd.DataFrame) ->
         return None
     size = int(latencies["bytes"].max())
     names = ["monolith", "ensemble", "bls"]
-    with start_arrangement_server([relay_pipeline()], settings, run, part="_huge_pages", added=HUGE_PAGES) as server:
+    with start_arrangement_server(
+        [relay_pipeline()], settings, run, only=names, part="_huge_pages", added=HUGE_PAGES
+    ) as server:
         sweep = measure_sizes(
             server,
             names,
@@ -189,7 +191,7 @@ def count_copies(
         return None
     pipeline, rows = relay_pipeline(), []
     added = counter_environment(sizes)
-    with start_arrangement_server([pipeline], settings, run, part="_counted", added=added) as server:
+    with start_arrangement_server([pipeline], settings, run, only=arrangements, part="_counted", added=added) as server:
         for size in sizes:
             for name in arrangements:
                 reported = _counted_requests(server, entry_model(pipeline, name), size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,13 @@ _MIB = 1 << 20
 
 
 def start_arrangement_server(
-    pipelines: Iterable[Pipeline], settings: Settings, run: Run, *, part: str = "", added: dict[str, str] | None = None
+    pipelines: Iterable[Pipeline],
+    settings: Settings,
+    run: Run,
+    *,
+    only: Sequence[str] = (),
+    part: str = "",
+    added: dict[str, str] | None = None,
 ) -> Server:
     """Serve every arrangement of the pipelines, and the model that answers with any number of bytes.
 
@@ -34,6 +40,7 @@ def start_arrangement_server(
         pipelines: what is arranged.
         settings: server, instances, handles, shared memory of the stubs.
         run: where repository and log go.
+        only: arrangements; empty for all.
         part: added to the names of repository and log, for a second server of the same notebook.
         added: environment variables for an embedded server.
 
@@ -48,7 +55,7 @@ def start_arrangement_server(
     made = [
         entry
         for pipeline in pipelines
-        for entry in arrange(pipeline, instances=settings.monolith_instances, handle_options=options)
+        for entry in arrange(pipeline, instances=settings.monolith_instances, handle_options=options, only=only)
     ]
     models = [*made, source_model()]
     if kind.startswith("remote:"):

@@ -227,8 +227,9 @@ def arrange(
     threads: int = 1,
     handle_options: HandleOptions = HandleOptions(),
     batching_delay_us: int = 0,
+    only: Sequence[str] = (),
 ) -> list[tuple[ModelSpec, Mapping[str, Path]]]:
-    """All models of all arrangements of a pipeline, for `assemble_repository`.
+    """All models of all arrangements of a pipeline, or of some of them, for `assemble_repository`.
 
     Args:
         pipeline: what is arranged.
@@ -236,6 +237,7 @@ def arrange(
         threads: a stage with a network computes with, in each instance.
         handle_options: slots of the `handle` arrangement.
         batching_delay_us: how long `bls_async` waits for further requests, microseconds.
+        only: names from `arrangement_names()`; empty for all.
     """
     made = [
         _whole(pipeline, "monolith", 1, threads),
@@ -247,7 +249,9 @@ def arrange(
         *(_member(pipeline, stage, threads) for stage in pipeline.stages),
         *(_member(pipeline, stage, threads, handle_options) for stage in pipeline.stages),
     ]
-    return [(spec, _files(spec, pipeline)) for spec in made]
+    names = only or arrangement_names(instances)
+    wanted = {model for name in names for model in (entry_model(pipeline, name), *member_models(pipeline, name))}
+    return [(spec, _files(spec, pipeline)) for spec in made if spec.name in wanted]
 
 
 def stages_spec(
