@@ -147,6 +147,8 @@ class Settings:
     """A third of the measured time of one point."""
     ensemble_repeats: int = 2
     """Times each case is measured, forwards and backwards in turn; one gives no interval."""
+    ensemble_causes: tuple[str, ...] = ("all",)
+    """Causes of loss to switch on and off: `all`, or some of their keys (analysis/loss_causes.py)."""
     search_b_instances: tuple[int, ...] = (1, 2)
     search_b_batches: tuple[int, ...] = (0, 8)
     """Most masks in one execution of the post-processing; 0: one at a time."""
