@@ -101,6 +101,12 @@ class Bench:
         }
         alternate({**arms, **(others or {})}, len(texts), progress=progress)
 
+    def close(self) -> None:
+        """Let go of the engines in this process, and of the memory they hold."""
+        self._pools.clear()
+        self.__dict__.pop("_session", None)
+        self._warm.clear()
+
     def _warm_up(self, block: str, protocol: Protocol, texts: tuple[str, ...]) -> None:
         """A batch through the engine or served model that the arm uses, where none went through it yet."""
         used = (

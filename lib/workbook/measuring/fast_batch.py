@@ -183,6 +183,8 @@ def _open_onnxruntime(path: Path, streams: int, threads: int, output: str) -> li
     def compute_with(session: Any) -> Compute:
         return lambda ids, mask: session.run([output], {"input_ids": ids, "attention_mask": mask})[0]
 
+    if threads == 1:  # a session without threads of its own computes on the thread that asks: all can share its weights
+        return [compute_with(open_session(path, 1))] * streams
     return [compute_with(open_session(path, threads)) for _ in range(streams)]
 
 

@@ -94,14 +94,14 @@ def measure_regimes(
     import pandas as pd
     from tqdm.auto import tqdm
 
-    sessions: dict[int, Any] = {}
+    session, opened = None, 0
     rows: list[dict[str, Any]] = []
     for regime in tqdm(regimes, unit="regime", disable=not progress, leave=False):
         encoder, exported, name = models[regime.layers]
-        if regime.layers not in sessions:
-            sessions[regime.layers] = _open(exported, threads)
+        if opened != regime.layers:  # one at a time: each holds the whole vocabulary
+            session, opened = _open(exported, threads), regime.layers
         batch = _batch(encoder, texts, regime)
-        rows += _measure(regime, encoder, batch, sessions[regime.layers], server, name, seconds, rounds)
+        rows += _measure(regime, encoder, batch, session, server, name, seconds, rounds)
     return pd.DataFrame(rows, columns=list(REGIME_COLUMNS))
 
 

@@ -197,7 +197,7 @@ class _Work:
     corpus: Corpus
     encoder: Encoder
     exported: ExportedModel
-    depths: dict[int, tuple[Encoder, ExportedModel]]
+    depths: dict[int, ExportedModel]
     floor: Floor
     model_load_s: float
 
@@ -256,8 +256,7 @@ def _prepare(settings: Settings, run: Run) -> _Work:
     depths = {}
     for layers in settings.depths:
         if layers < encoder.layers:
-            cut = load_encoder(settings.model, layers=layers)
-            depths[layers] = (cut, export_onnx(cut))
+            depths[layers] = export_onnx(load_encoder(settings.model, layers=layers))
     floor = predict_floor(
         encoder, make_batches(encoder, corpus.texts, settings.batch_size), settings.compute_threads, settings.device
     )
@@ -305,8 +304,7 @@ def _measure(work: _Work, plan: Plan, run: Run, progress: bool) -> dict[str, Any
     from workbook.serving.encoder_server import ENCODER_MODEL
 
     settings, texts = work.settings, work.corpus.texts
-    depths = {layers: exported for layers, (_, exported) in work.depths.items()}
-    with start_arm_server(work.encoder, work.exported, settings, run, depths=depths) as server:
+    with start_arm_server(work.encoder, work.exported, settings, run, depths=work.depths) as server:
         bench = Bench(work.encoder, work.exported, server, settings, run)
         arms = main_arms(plan)
         whole = shares(texts, settings.repeats)
@@ -314,10 +312,15 @@ def _measure(work: _Work, plan: Plan, run: Run, progress: bool) -> dict[str, Any
         bench.measure_block(MAIN, list(dict.fromkeys(arms.values())), whole, others, progress=progress)
         first = shares(texts, settings.repeats, settings.switch_rows)
         plain = {PLAIN: partial(_plain, bench, plan.fair_state, first)}
+        others = {}  # lets go of the library to beat and its copy of the weights
         bench.measure_block(SWITCHES, plan.arms(), first, plain, progress=progress)
+        bench.close()
         models = {work.encoder.layers: (work.encoder, work.exported, ENCODER_MODEL)}
-        if depth_model(next(iter(depths), 0)) in server.models:  # a remote server has no cut encoders
-            models |= {layers: (*pair, depth_model(layers)) for layers, pair in work.depths.items()}
+        models |= {
+            layers: (replace(work.encoder, layers=layers), exported, depth_model(layers))
+            for layers, exported in work.depths.items()
+            if depth_model(layers) in server.models  # a remote server has no cut encoders
+        }
         regimes = make_regimes(sorted(models), settings.regime_batches, settings.regime_lengths, settings.batch_size)
         measure_regimes(
             regimes, models, texts, server, threads=settings.compute_threads, seconds=settings.regime_s,
