@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from workbook.analysis.ensemble_search import choose, chosen_variant, pareto, reason_for, search_grid
-from workbook.analysis.loss_causes import effects, loss_causes, settings_of, stall_like_the_issue_us
+from workbook.analysis.loss_causes import choose_causes, effects, loss_causes, settings_of, stall_like_the_issue_us
 from workbook.analysis.trace import describe_timeline, read_trace
-from workbook.errors import LoadError
+from workbook.errors import LoadError, SettingError
 from workbook.serving.ensemble_spec import EnsembleVariant, pin_apart
 
 APART = pin_apart(EnsembleVariant(), (0, 1))
@@ -109,3 +109,11 @@ def test_a_trace_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_text("[]")
     with pytest.raises(LoadError, match="no request to sfpn16_pypost16"):
         read_trace(tmp_path / "empty.json")
+
+
+def test_causes_are_chosen_by_key() -> None:
+    causes = loss_causes(APART, 128, 5000)
+    assert choose_causes(causes, ["all"]) == causes
+    assert [cause.key for cause in choose_causes(causes, ["tensor", "delay"])] == ["delay", "tensor"]
+    with pytest.raises(SettingError, match="'gpu'; known are all, processors"):
+        choose_causes(causes, ["gpu"])

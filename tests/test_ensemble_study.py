@@ -26,8 +26,11 @@ def point(model: str, rate: float, conditions: EnsembleConditions = ALIKE) -> Po
 
 
 class FakeServed:
-    def configure(self, variant: EnsembleVariant) -> EnsembleVariant:
-        return variant
+    variant = EnsembleVariant()
+
+
+def configure(study: Study, variant: EnsembleVariant) -> None:
+    study.served.variant = variant
 
 
 @pytest.fixture
@@ -36,8 +39,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
     def fake(served: Any, model: str, images: Any, probe: Probe, path: Path, *, arm: str, run: int) -> Point:
         calls.append((model, run))
-        return replace(point(model, 100.0 + run), variant=served)
+        return replace(point(model, 100.0 + run), variant=served.variant)
 
+    monkeypatch.setattr(Study, "warm_up", configure)
     monkeypatch.setattr(ensemble_study, "measure_point", fake)
     return calls
 

@@ -55,3 +55,11 @@ def test_instances_help_only_as_far_as_there_are_processors() -> None:
 def test_a_member_without_cost_is_refused() -> None:
     with pytest.raises(SettingError, match="a_work_s is 0"):
         replace(COSTS, a_work_s=0)
+
+
+def test_a_batch_that_costs_more_for_each_image_is_predicted_slower() -> None:
+    """5 ms an image in batches of 32, 4 ms alone: 200/s and 250/s, and 4.5 ms half-way between."""
+    costs = replace(COSTS, a_work_by_batch=((1.0, 0.004), (32.0, 0.005)))
+    assert predict(costs, REPORTED, 128).per_s == pytest.approx(200, rel=0.02)
+    assert predict(costs, replace(REPORTED, a_max_batch=1), 128).per_s == pytest.approx(250, rel=0.02)
+    assert ceilings(costs, replace(REPORTED, a_max_batch=16))[0] == pytest.approx(1 / 0.00448, rel=0.01)

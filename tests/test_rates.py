@@ -19,3 +19,10 @@ def test_even_answers_every_10_ms_are_100_per_s_in_any_order() -> None:
 def test_one_moment_is_no_rate(ended: list[int]) -> None:
     with pytest.raises(SettingError, match="make no rate"):
         completion_rate_per_s(ended)
+
+
+def test_a_single_burst_is_no_rate_of_its_own() -> None:
+    """8 answers within 50 ms look like 140/s; in a window of 1 s it was between 0 and 16."""
+    burst = [7_000_000 * number for number in range(8)]
+    assert completion_rate_per_s(burst) > 140
+    assert completion_rate_per_s(burst, window_s=1.0, burst=8) == 16

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from workbook.analysis.intervals import ratio_interval
+from workbook.errors import SettingError
 from workbook.serving.ensemble_spec import EnsembleVariant
 
 if TYPE_CHECKING:
     import pandas as pd
 
+ALL_CAUSES = "all"
 FEW_CONNECTIONS = 16
 SPARE_INSTANCES = 4
 ISSUE_SERVICE_RATIO = 6.773 / (1000 / 314.86)
@@ -31,6 +33,7 @@ class Cause:
     """A known cause of loss.
 
     Attributes:
+        key: short, for the parameter that chooses causes.
         name: in words.
         on: the configuration that has it.
         off: the same without it.
@@ -38,6 +41,7 @@ class Cause:
         emulated: whether this machine has to stand in for something it lacks.
     """
 
+    key: str
     name: str
     on: Setting
     off: Setting
@@ -61,36 +65,42 @@ def loss_causes(apart: EnsembleVariant, connections: int, stall_us: int) -> tupl
     stalled = with_(b_stall_us=stall_us)
     return (
         Cause(
+            "processors",
             "members share processors",
             Setting(replace(apart, a_processors=(), b_processors=()), connections),
             base,
             "no: A ran on the GPU, B on the CPU",
         ),
         Cause(
+            "bursts",
             "bursts of full batches into an unbatched B",
             base,
             with_(b_max_batch=apart.a_max_batch),
             "there, but not the reason: a burst makes images wait, B's ceiling alone already explains the rate",
         ),
         Cause(
+            "delay",
             f"150 ms of queue delay at {few} connections",
             Setting(apart, few),
             Setting(replace(apart, a_delay_us=0), few),
             "no: 128 connections fill batches of 32, and A alone reached 315/s with the same delay",
         ),
         Cause(
+            "tensor",
             "B fed float16 logits in place of a uint8 mask",
             base,
             with_(hop="mask"),
             "the other way round: B's own test carried 688,128 bytes a request, the ensemble hands over 458,752",
         ),
         Cause(
+            "instances",
             "one instance of B in place of two",
             base,
             with_(b_instances=2),
             "yes: one instance, 6.77 ms an image, 147.6/s at most; it would have needed three",
         ),
         Cause(
+            "move",
             "B slower in the ensemble than alone (a wait stands in for the move from GPU to host)",
             stalled,
             base,
@@ -98,6 +108,7 @@ def loss_causes(apart: EnsembleVariant, connections: int, stall_us: int) -> tupl
             emulated=True,
         ),
         Cause(
+            "remedy",
             f"the same, with one instance of B in place of {SPARE_INSTANCES}",
             stalled,
             with_(b_stall_us=stall_us, b_instances=SPARE_INSTANCES),
@@ -105,6 +116,19 @@ def loss_causes(apart: EnsembleVariant, connections: int, stall_us: int) -> tupl
             emulated=True,
         ),
     )
+
+
+def choose_causes(causes: Sequence[Cause], wanted: Sequence[str]) -> tuple[Cause, ...]:
+    """Those with these keys, in their order; `all` stands for every one.
+
+    Raises:
+        SettingError: no cause has that key.
+    """
+    known = [cause.key for cause in causes]
+    for key in wanted:
+        if key not in (*known, ALL_CAUSES):
+            raise SettingError(f"ensemble_causes holds {key!r}; known are {ALL_CAUSES}, {', '.join(known)}.")
+    return tuple(cause for cause in causes if cause.key in wanted or ALL_CAUSES in wanted)
 
 
 def stall_like_the_issue_us(a_work_s: float, b_work_s: float) -> int:

@@ -30,6 +30,8 @@ class Member:
         stall_s: wait of one image that keeps no processor busy.
         pool: members with the same pool share its processors.
         processors: of the pool, may be a fraction.
+        work_by_batch: (images in an execution, `work_s` of each of them), ascending, where it depends on the batch;
+            between two points it is interpolated. Empty: `work_s` for any batch.
     """
 
     instances: int
@@ -39,6 +41,14 @@ class Member:
     stall_s: float = 0.0
     pool: str = ""
     processors: float = 1.0
+    work_by_batch: tuple[tuple[float, float], ...] = ()
+
+    def work_of(self, batch: float) -> float:
+        """Processor time of one image in an execution of so many, s."""
+        if not self.work_by_batch:
+            return self.work_s
+        sizes, works = zip(*self.work_by_batch, strict=True)
+        return float(np.interp(batch, sizes, works))
 
     def __post_init__(self) -> None:
         if self.instances < 1 or self.max_batch < 1 or min(self.delay_s, self.stall_s) < 0 or not self.work_s > 0:
@@ -150,7 +160,9 @@ class _Simulation:
                 station.running += 1
                 station.executions += 1
                 station.images += count
-                self.jobs.append(_Job(place, images, count * station.member.stall_s, count * station.member.work_s))
+                self.jobs.append(
+                    _Job(place, images, count * station.member.stall_s, count * station.member.work_of(count))
+                )
 
     def _speeds(self) -> list[float]:
         working: dict[str, int] = {}

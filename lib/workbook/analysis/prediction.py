@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,8 @@ class PipelineCosts:
         transport_s: processor time of server and client for an image that comes in over the network and a JPEG that
             goes back.
         processors: numbers of those that may be used.
+        a_work_by_batch: (images in an execution, A's work for each of them), ascending, where several batch sizes were
+            measured; empty: `a_work_s` for any.
     """
 
     a_work_s: float
@@ -44,6 +46,7 @@ class PipelineCosts:
     b_processor_s: float
     transport_s: float
     processors: tuple[int, ...]
+    a_work_by_batch: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("a_work_s", "b_work_s"):
@@ -92,14 +95,7 @@ def costs_of(a: Point, b: Point, processors: tuple[int, ...]) -> PipelineCosts:
         b: B alone, busy, fed what A would hand it.
         processors: numbers of those that may be used.
     """
-    work = {}
-    for point, pinned, instances in (
-        (a, a.variant.a_processors, a.variant.a_instances),
-        (b, b.variant.b_processors, b.variant.b_instances),
-    ):
-        stage = Stage.from_statistics(point.statistics[point.model], instances)
-        own = len(pinned or processors)
-        work[point.model] = min(instances, own) / stage.ceiling_per_s
+    work = {point.model: _work_s(point, processors) for point in (a, b)}
     hop = hop_bytes(a.variant)
     moved = {MEMBER_A: IMAGE_BYTES + hop, MEMBER_B: hop}
     spent = {p.model: _spent(p.processor_s_per_image) for p in (a, b)}
@@ -112,6 +108,29 @@ def costs_of(a: Point, b: Point, processors: tuple[int, ...]) -> PipelineCosts:
         transport_s=per_byte * IMAGE_BYTES,
         processors=processors,
     )
+
+
+def with_batch_sizes(costs: PipelineCosts, a_alone: Sequence[Point]) -> PipelineCosts:
+    """The costs with A's work at every batch size that was measured.
+
+    Args:
+        costs: of the pipeline.
+        a_alone: measurements of A alone, in batches of different sizes.
+    """
+    works: dict[float, list[float]] = {}
+    for point in a_alone:
+        batch = round(point.statistics[MEMBER_A].mean_batch_size, 1)
+        works.setdefault(batch, []).append(_work_s(point, costs.processors))
+    return replace(costs, a_work_by_batch=tuple((batch, sum(w) / len(w)) for batch, w in sorted(works.items())))
+
+
+def _work_s(point: Point, processors: tuple[int, ...]) -> float:
+    """A member's work for one image on one processor: ceiling = min(instances, processors) / work."""
+    variant = point.variant
+    is_a = point.model == MEMBER_A
+    instances = variant.a_instances if is_a else variant.b_instances
+    own = len((variant.a_processors if is_a else variant.b_processors) or processors)
+    return min(instances, own) / Stage.from_statistics(point.statistics[point.model], instances).ceiling_per_s
 
 
 def _spent(seconds: Mapping[str, float]) -> float:
@@ -130,18 +149,19 @@ def predict(costs: PipelineCosts, variant: EnsembleVariant, connections: int) ->
         connections: requests in flight.
     """
     a, b = _members(costs, variant)
+    simulated = simulate_pipeline(a, b, connections, transport_s=costs.transport_s)
+    batch_cost = a.work_of(simulated.mean_batch_a) / costs.a_work_s
     demands = [
-        Demand(MEMBER_A, costs.a_processor_s, variant.a_processors),
+        Demand(MEMBER_A, costs.a_processor_s * batch_cost, variant.a_processors),
         Demand(MEMBER_B, costs.b_processor_s, variant.b_processors),
         Demand("server and client", costs.transport_s),
     ]
     shared = processor_bound(demands, costs.processors)
     bounds = [
-        Bound(MEMBER_A, _ceiling(a)),
+        Bound(MEMBER_A, _ceiling(a, simulated.mean_batch_a)),
         Bound(MEMBER_B, _ceiling(b)),
         Bound(f"processors ({shared.name})", shared.per_s),
     ]
-    simulated = simulate_pipeline(a, b, connections, transport_s=costs.transport_s)
     tightest = min(bounds, key=lambda bound: bound.per_s)
     if simulated.images_per_s < NEGLIGIBLE * tightest.per_s:
         bounds.append(Bound(_name_of_wait(costs, variant, connections, simulated), simulated.images_per_s))
@@ -170,6 +190,7 @@ def _members(costs: PipelineCosts, variant: EnsembleVariant) -> tuple[Member, Me
         max_batch=variant.a_max_batch,
         delay_s=variant.a_delay_us / 1e6,
         work_s=costs.a_work_s,
+        work_by_batch=costs.a_work_by_batch,
         pool="all" if share else "a",
         processors=len(costs.processors) if share else len(variant.a_processors),
     )
@@ -185,13 +206,13 @@ def _members(costs: PipelineCosts, variant: EnsembleVariant) -> tuple[Member, Me
     return a, b
 
 
-def _ceiling(member: Member) -> float:
+def _ceiling(member: Member, batch: float = 1) -> float:
     """Images per second of a member that has its processors to itself."""
-    busy = member.instances / (member.work_s + member.stall_s)
-    return min(busy, member.processors / member.work_s)
+    work_s = member.work_of(batch)
+    return min(member.instances / (work_s + member.stall_s), member.processors / work_s)
 
 
 def ceilings(costs: PipelineCosts, variant: EnsembleVariant) -> tuple[float, float]:
-    """Images per second of A and of B at most in this configuration, each with its processors to itself."""
+    """Images per second of A, in full batches, and of B at most, each with its processors to itself."""
     a, b = _members(costs, variant)
-    return _ceiling(a), _ceiling(b)
+    return _ceiling(a, a.max_batch), _ceiling(b)

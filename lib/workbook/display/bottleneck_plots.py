@@ -160,11 +160,11 @@ def _effect(row: dict[str, Any], place: int) -> Any:
 def reading_of_causes(causes: pd.DataFrame) -> str:
     """The strongest cause of this machine's own, and the strongest that had to be emulated."""
     own = causes[~causes["emulated"]].sort_values("effect")
-    text = f"On this machine “{own.iloc[0]['cause']}” costs most: x {own.iloc[0]['effect']:.2f}."
+    text = f"On this machine “{own.iloc[0]['cause']}” costs most: x {own.iloc[0]['effect']:.2f}." if len(own) else ""
     emulated = causes[causes["emulated"]].sort_values("effect")
     if len(emulated):
         text += f" With a stand-in: “{emulated.iloc[0]['cause']}” x {emulated.iloc[0]['effect']:.2f}."
-    return text
+    return text.strip()
 
 
 def _wrap(text: str, width: int = 44) -> str:

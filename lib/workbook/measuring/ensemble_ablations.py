@@ -71,6 +71,11 @@ def measure_ablations(
     return predicted
 
 
+def points_of_a(ablations: Sequence[Predicted]) -> list[Point]:
+    """The measurements of A alone, in batches of other sizes than reported."""
+    return [point for each in ablations for point in each.case.points.get(MEMBER_A, [])]
+
+
 def beside_published(base: Case, ablations: Sequence[Predicted]) -> pd.DataFrame:
     """The issue's five rows, then ours.
 

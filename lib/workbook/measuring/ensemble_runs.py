@@ -137,7 +137,9 @@ def measure_point(
         model=model,
         variant=served.variant,
         conditions=conditions_of(requests, served.variant, probe, model, images),
-        images_per_s=completion_rate_per_s(answered["decoded_ns"].to_numpy()),
+        images_per_s=completion_rate_per_s(
+            answered["decoded_ns"].to_numpy(), result.duration_s, min(served.variant.a_max_batch, probe.connections)
+        ),
         latency_mean_ms=float(latency_ms.mean()),
         latency_p50_ms=latency_percentile(latency_ms, 50),
         latency_p99_ms=latency_percentile(latency_ms, 99),

@@ -14,7 +14,8 @@ from workbook.analysis.loss_causes import Setting
 from workbook.errors import LoadError
 from workbook.measuring.ensemble_conditions import require_same_conditions
 from workbook.measuring.ensemble_runs import Point, Probe, measure_point
-from workbook.measuring.images import Images
+from workbook.measuring.images import Images, requests_for
+from workbook.measuring.load import send_all
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 
 if TYPE_CHECKING:
@@ -87,9 +88,19 @@ class Study:
 
     def measure(self, model: str, variant: EnsembleVariant, name: str, *, connections: int = 0, run: int = 0) -> Point:
         """One measurement; `connections` 0 takes the probe's."""
-        served = self.served.configure(variant)
+        if variant != self.served.variant:
+            self.warm_up(variant)
         probe = replace(self.probe, connections=connections or self.probe.connections)
-        return measure_point(served, model, self.images, probe, self.records(name), arm=f"{name} {model}", run=run)
+        return measure_point(self.served, model, self.images, probe, self.records(name), arm=f"{name} {model}", run=run)
+
+    def warm_up(self, variant: EnsembleVariant) -> None:
+        """Serve a configuration and let A run what its batches can be: its first ones are many times slower."""
+        served = self.served.configure(variant)
+        count = min(variant.a_max_batch * variant.a_instances, self.probe.connections)
+        requests = requests_for(ENSEMBLE, self.images, variant)
+        cycled = [requests[number % len(requests)] for number in range(count)]
+        load = replace(self.probe, connections=count).load(ENSEMBLE)
+        send_all(served.server, load, cycled, self.records("warm_up"), arm="warm-up", progress=False)
 
     def case(self, name: str, variant: EnsembleVariant, models: Sequence[str] = ALL_THREE, repeats: int = 1) -> Case:
         """Measure a configuration; the models take turns, forwards in even rounds, backwards in odd ones."""
