@@ -30,7 +30,8 @@ MOST_UTILISATION = 0.8
 """Share of a server's rate it is loaded with: beyond it random arrivals queue for long, as rho / (1 - rho)."""
 MOST_MACHINES = 20
 _POINTS = 400
-_DRAWS = 400
+_DRAWS = 200
+_REFINEMENTS = 3
 Rates = NDArray[np.float64]
 
 
@@ -127,10 +128,14 @@ def price_per_million(costs: Costs, rates: Rates) -> dict[str, Rates]:
 
 def choices(costs: Costs, rates: Rates) -> list[str]:
     """The cheapest way within the objective at each rate; NONE where no way meets it."""
+    return [(*WAYS, NONE)[place] for place in _best(costs, rates)]
+
+
+def _best(costs: Costs, rates: Rates) -> NDArray[np.intp]:
+    """Place in WAYS of the choice at each rate; behind its end where there is none."""
     seconds, latency = machine_seconds_per_row(costs, rates), added_latency_s(costs, rates)
     allowed = np.array([np.where(latency[way] <= costs.objective_s * (1 + 1e-9), seconds[way], np.inf) for way in WAYS])
-    best = allowed.argmin(axis=0)
-    return [WAYS[place] if math.isfinite(allowed[place, i]) else NONE for i, place in enumerate(best)]
+    return np.where(np.isfinite(allowed.min(axis=0)), allowed.argmin(axis=0), len(WAYS))
 
 
 def break_even_rows_per_s(costs: Costs) -> float | None:
@@ -139,17 +144,14 @@ def break_even_rows_per_s(costs: Costs) -> float | None:
     Below it a job on demand is cheaper, because a server that waits costs what a busy one does.
     """
     rates = rate_grid(costs)
-    chosen = choices(costs, rates)
-    if ONLINE not in chosen:
-        return None
-    place = chosen.index(ONLINE)
-    if place == 0:
-        return float(rates[0])
-    low, high = rates[place - 1], rates[place]
-    for _ in range(40):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if choices(costs, np.array([middle])) == [ONLINE] else (middle, high)
-    return float(high)
+    for _ in range(_REFINEMENTS):
+        online = np.flatnonzero(_best(costs, rates) == WAYS.index(ONLINE))
+        if not len(online):
+            return None
+        if online[0] == 0:
+            return float(rates[0])
+        rates = np.geomspace(rates[online[0] - 1], rates[online[0]], _POINTS)
+    return float(rates[-1])
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,9 @@ def recommendation(costs: Costs, rate_rows_per_s: float) -> str:
     too_late = latency[second][0] > costs.objective_s * (1 + 1e-9)
     return (
         f"At {rate_rows_per_s:.3g} rows/s and an objective of {_duration(costs.objective_s)}, take {way}: "
-        f"{price[way][0]:.3g} a million rows, answers after at most {_duration(latency[way][0])}"
-        f"{' on average' if way == ONLINE else ''}. Next is {second} at {price[second][0]:.3g}"
-        f"{', but it answers too late' if too_late else ''}."
+        f"{price[way][0]:.3g} for a million rows, answers after "
+        f"{'about' if way == ONLINE else 'at most'} {_duration(latency[way][0])}. Next is {second} at "
+        f"{price[second][0]:.3g}{', but it answers too late' if too_late else ''}."
     )
 
 
