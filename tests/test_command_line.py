@@ -63,6 +63,20 @@ def test_a_misspelt_name_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
+def test_a_closed_pipe_and_an_ascii_terminal_end_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "workbook", "run", "--profile", "smoke", "--notebooks", "01"]
+    environment = {**os.environ, "WORKBOOK_RUNS": str(tmp_path / "ü"), "PYTHONIOENCODING": "ascii"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout and process.stderr
+        assert "\\xfc" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_leaves_one_line_and_no_process(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "workbook", "run", "--profile", "smoke", "--notebooks", "01", "--set", "rows=16"]

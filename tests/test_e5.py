@@ -250,3 +250,12 @@ def test_parts_that_do_not_fit_together_are_a_model_error(tmp_path: Path):
     rewrite(resized / "config.json", lambda content: content.update(hidden_size=16))
     with pytest.raises(ModelError, match=r"other sizes than its config\.json says"):
         load_encoder(f"path:{resized}")
+
+
+def test_a_shorter_length_truncates_and_a_longer_one_changes_nothing(folder: Path, encoder: Encoder):
+    short = load_encoder(f"path:{folder}", max_length=4)
+    assert short.tokenize(["storm flood fire calm"]).input_ids.shape == (1, 4)
+    assert short.fingerprint == encoder.fingerprint
+    assert load_encoder(f"path:{folder}", max_length=8192).max_length == encoder.max_length == 512
+    with pytest.raises(SettingError, match="max_length=1 must be at least 2"):
+        load_encoder(f"path:{folder}", max_length=1)

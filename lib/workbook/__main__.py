@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import signal
 import sys
 
@@ -27,11 +29,16 @@ def main() -> int:
     request = RunRequest(arguments.profile, tuple(arguments.notebooks), arguments.corpus, tuple(arguments.overrides))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)  # as Ctrl-C: the kernel and its server end before we do
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold what this terminal cannot show
     try:
         return run_workbook(request)
     except WorkbookError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `make run | head`: nobody reads on, so there is nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:  # a full disk, a folder that is not ours to write to
         print(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
         return 2

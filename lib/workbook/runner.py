@@ -59,6 +59,8 @@ def run_workbook(request: RunRequest) -> int:
     except KeyboardInterrupt:
         print(f"\nStopped. What was measured so far is kept in {_shown(directory)}.", file=sys.stderr)
         return STOPPED
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise cannot_write(directory, "WORKBOOK_RUNS", error) from error
     if failed:

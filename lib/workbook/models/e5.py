@@ -193,7 +193,9 @@ def embed(encoder: Encoder, texts: Sequence[str], batch_size: int = 32) -> NDArr
     return rows
 
 
-def load_encoder(model: str, *, layers: int | None = None, prefix: str | None = None) -> Encoder:
+def load_encoder(
+    model: str, *, layers: int | None = None, prefix: str | None = None, max_length: int | None = None
+) -> Encoder:
     """Load an encoder in fp32 on the CPU.
 
     Args:
@@ -201,13 +203,16 @@ def load_encoder(model: str, *, layers: int | None = None, prefix: str | None = 
             `path:DIR` (a folder that `save_pretrained` wrote).
         layers: keep the first so many encoder layers, for quick trials; all by default.
         prefix: put before each text; by default "query: " for an e5 and nothing for other encoders.
+        max_length: tokens a text is truncated to, 2 or more; the encoder's own limit is the bound and the default.
 
     Raises:
-        SettingError: `model` names no known source, or `layers` is outside 1..all.
+        SettingError: `model` names no known source, `layers` is outside 1..all, or `max_length` is below 2.
         ModelError: the model cannot be found or read.
     """
     if layers is not None and layers < 1:
         raise SettingError(f"layers={layers} must be at least 1")
+    if max_length is not None and max_length < 2:
+        raise SettingError(f"max_length={max_length} must be at least 2, for the two special tokens of a text")
     name, module, tokenizer = load_source(model)
     kept = _keep_layers(module, layers)
     module = module.float().eval().requires_grad_(False)
@@ -218,7 +223,7 @@ def load_encoder(model: str, *, layers: int | None = None, prefix: str | None = 
         module=module,
         tokenizer=tokenizer,
         prefix=_default_prefix(name, module, tokenizer) if prefix is None else prefix,
-        max_length=_max_length(module, tokenizer),
+        max_length=min(_max_length(module, tokenizer), max_length or MAX_LENGTH),
         hidden_size=int(module.config.hidden_size),
         layers=kept,
     )
