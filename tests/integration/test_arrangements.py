@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import tritonclient.grpc
 from serving_helpers import assert_gone, traces, urls_of
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from workbook.analysis.gpu_copies import place_of_input
 from workbook.models.e5 import Encoder
 from workbook.serving import handles, supervisor
 from workbook.serving.arrangements import (
@@ -30,7 +32,8 @@ from workbook.serving.arrangements import (
     road_pipeline,
 )
 from workbook.serving.embedded import EmbeddedServer
-from workbook.serving.repository import assemble_repository
+from workbook.serving.gpu_arrangements import GPU_ARRANGEMENTS, gpu_arrange
+from workbook.serving.repository import InstanceSpec, assemble_repository
 from workbook.serving.server import start_server
 
 pytestmark = pytest.mark.integration
@@ -147,6 +150,22 @@ def test_a_tensor_larger_than_a_slot_is_refused(server: EmbeddedServer) -> None:
         with pytest.raises(InferenceServerException, match="raise handle_slot_bytes"):
             relay(server, "handle", 1, (64 << 20) + 8)
     assert relay(server, "handle", 1) == expected(1)
+
+
+def test_gpu_stages_answer_on_a_cpu_too(tmp_path: Path) -> None:
+    """The code of the GPU path, DLPack in and out, as far as it can be tried without a GPU."""
+    made = []
+    for spec, files in gpu_arrange(stay_on_gpu=False):
+        on_cpu = () if spec.steps else (InstanceSpec(1, "cpu"),)
+        made.append((replace(spec, instances=on_cpu), files))
+    repository = assemble_repository(tmp_path / "repository", made, "embedded")
+    with start_server("embedded", repository, log_file=tmp_path / "triton.log") as server:
+        assert isinstance(server, EmbeddedServer)
+        for name in GPU_ARRANGEMENTS:
+            request = np.array([[80, 4]], np.int64)
+            total, said = ask(server, f"copies_gpu_{name}", "total", request=request)[0].tolist()
+            assert total == 10 * int.from_bytes(bytes([5] * 8), "little")
+            assert place_of_input(said) == (80, "CPU")
 
 
 # --- a process is killed ---------------------------------------------------------------------------------------------

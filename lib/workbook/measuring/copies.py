@@ -92,6 +92,7 @@ def measure_sizes(
     *,
     repeats: int = 4,
     requests: int = 8,
+    pipeline: Pipeline | None = None,
     progress: bool = True,
 ) -> SizeSweep:
     """Send relay requests of each size to each arrangement, one at a time; all take turns, A B B A.
@@ -103,6 +104,7 @@ def measure_sizes(
         records_path: CSV file of REQUEST_COLUMNS; `arm` is "arrangement bytes".
         repeats: runs of each, even.
         requests: timed requests of a run, after two that are not; up to eight times as many where the tensor is small.
+        pipeline: the relay, or another that takes its requests.
         progress: show a progress bar.
 
     Raises:
@@ -111,7 +113,7 @@ def measure_sizes(
     """
     import pandas as pd
 
-    pipeline = relay_pipeline()
+    pipeline = pipeline or relay_pipeline()
     with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
         arms: dict[str, Callable[[int], list[dict[str, Any]]]] = {
             f"{name} {size}": partial(_measure_cell, server, writer, pipeline, name, size, requests)

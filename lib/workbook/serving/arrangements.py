@@ -201,6 +201,20 @@ def passage_pipeline(encoder: Path, hidden_size: int) -> Pipeline:
     )
 
 
+def committed_specs() -> tuple[ModelSpec, ...]:
+    """The configurations that lie beside the committed code, each a model that can be served as it stands.
+
+    `copies_stages` is the relay as a monolith; `copies_bls` calls it, with one call in place of three.
+    """
+    pipeline = relay_pipeline()
+    stages = stages_spec("copies_stages", pipeline, pipeline.stages)
+    calls = json.dumps([["copies_stages", list(pipeline.inputs), list(pipeline.outputs)]])
+    caller = replace(
+        _bls(pipeline, asynchronous=False), name="copies_bls", parameters={"calls": calls, "asynchronous": "no"}
+    )
+    return stages, caller
+
+
 def arrangement_names(instances: int = 2) -> tuple[str, ...]:
     """The arrangements, the monolith's instances written out: `monolith_x2`."""
     return tuple(f"{name}{instances}" if name == "monolith_x" else name for name in ARRANGEMENTS)

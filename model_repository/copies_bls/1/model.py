@@ -25,6 +25,7 @@ class TritonPythonModel:
         self.inputs = [entry["name"] for entry in config["input"]]
         self.outputs = [entry["name"] for entry in config["output"]]
         self.asynchronous = given["asynchronous"] == "yes"
+        self.wishes = _wishes(given.get("preferred_memory", ""))
 
     def execute(self, requests: list[Any]) -> list[Any] | Coroutine[Any, Any, list[Any]]:
         """Answer the requests: one after the other, or, as a coroutine that the stub awaits, side by side."""
@@ -57,11 +58,22 @@ class TritonPythonModel:
     def _request(self, model: str, inputs: list[str], outputs: list[str], tensors: dict[str, Any]) -> Any:
         # the tensors go on as they came: naming one anew would copy it
         return pb_utils.InferenceRequest(
-            model_name=model, inputs=[tensors[name] for name in inputs], requested_output_names=outputs
+            model_name=model,
+            inputs=[tensors[name] for name in inputs],
+            requested_output_names=outputs,
+            **self.wishes,
         )
 
     def _response(self, tensors: dict[str, Any]) -> Any:
         return pb_utils.InferenceResponse([tensors[name] for name in self.outputs])
+
+
+def _wishes(memory: str) -> dict[str, Any]:
+    """Where the stages' outputs should land; nothing leaves it to Triton, which then prefers the CPU."""
+    if not memory:
+        return {}
+    kind = pb_utils.TRITONSERVER_MEMORY_GPU if memory == "gpu" else pb_utils.TRITONSERVER_MEMORY_CPU
+    return {"preferred_memory": pb_utils.PreferredMemory(kind, 0)}
 
 
 def _take(response: Any, outputs: list[str], tensors: dict[str, Any]) -> None:
