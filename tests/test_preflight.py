@@ -33,6 +33,7 @@ def test_a_sound_request_passes() -> None:
         ({"model": "bert"}, SettingError, "names no source"),
         ({"model": "path:nowhere"}, ModelError, "there is no folder"),
         ({"model": "path:~nobody-here/x"}, ModelError, "cannot be looked up"),
+        ({"variants": ("auto", "onnx_fp23")}, SettingError, "Did you mean onnx_fp32"),
         ({"layers": 13}, SettingError, r"layers=13 is outside 1\.\.12"),
         ({"server": "remote:localhost"}, SettingError, "remote:HOST:GRPC_PORT"),
         ({"server": "remote:[::1]:8001"}, SettingError, "remote:HOST:GRPC_PORT"),

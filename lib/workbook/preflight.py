@@ -13,7 +13,7 @@ from workbook.settings import Settings
 
 
 def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
-    """Look at all that the settings name: corpus, model, device, server, perf_analyzer.
+    """Look at all that the settings name: corpus, model, variants, device, server, perf_analyzer.
 
     Whether a server can be had is asked only where a notebook of the run starts one.
 
@@ -23,10 +23,14 @@ def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
     from workbook.measuring.corpus import load_corpus
     from workbook.measuring.perf_analyzer import find_perf_analyzer
     from workbook.models.sources import check_source
+    from workbook.models.variants import find_variant
     from workbook.serving.server import resolve_kind
 
     kind = resolve_kind(settings.server)
     find_perf_analyzer(settings.perf_analyzer)
+    for name in settings.variants:
+        if name != "auto":
+            find_variant(name)
     check_source(settings.model, settings.layers)
     _check_device(settings.device)
     if any("server" in shown_parameters(notebook) for notebook in notebooks):
