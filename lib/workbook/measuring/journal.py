@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FAILURES_AT_FIRST = 20
 _UNREACHABLE_NS = 10_000_000_000
+_QUEUE_IS_FULL = "Exceeds maximum queue size"
+"""Triton's words for a request that it refuses because too many wait: the server is busy, not broken."""
 
 
 class Journal:
@@ -116,6 +118,7 @@ class Journal:
             silent_ns = time.perf_counter_ns() - self._last_answer_ns
             if all(sample.is_broken for sample in failures) and answered and silent_ns > _UNREACHABLE_NS:
                 raise LoadError(f"the server runs, but gave no answer for {silent_ns / 1e9:.0f} s: {self.first_error}")
+        failures = [sample for sample in failures if _QUEUE_IS_FULL not in sample.error]
         if not answered and len(failures) >= _FAILURES_AT_FIRST:
             raise LoadError(f"the first {len(failures)} requests all failed. The first of them: {self.first_error}")
 
