@@ -184,6 +184,8 @@ class Settings:
     # how the exported model is checked
     parity_batches: tuple[int, ...] = (1, 2, 32)
     parity_lengths: tuple[int, ...] = (2, 7, 128, 512)
+    parity_scenes: int = 16
+    """Held-out road scenes on which the segmentation model's exports are compared."""
 
     # how the answer is read
     smallest_difference_percent: float = 5.0
@@ -229,6 +231,7 @@ class Settings:
                 f"article_precision is {self.article_precision!r}: it must be one of {', '.join(PRECISIONS)}."
             )
         _require_within("seed", self.seed, 0, 2**32 - 1)
+        _require_within("parity_scenes", self.parity_scenes, 1, 4096)
         _require_within("ensemble_images", self.ensemble_images, 1, 4096)
         _require_within("ensemble_connections", self.ensemble_connections, 1, 1024)
         _require_within("ensemble_warmup_s", self.ensemble_warmup_s, 0, 600)
