@@ -236,3 +236,9 @@ def test_a_program_in_no_such_precision(encoder: Encoder):
 
 def test_every_engine_but_tensorrt_has_an_opener():
     assert set(variant_sessions._OPENERS) == {variant.engine for variant in VARIANTS if variant.in_process}
+
+
+def test_the_settings_way_of_saying_auto_is_understood() -> None:
+    assert choose_variants(("auto",), PLAIN) == choose_variants("auto", PLAIN)
+    with pytest.raises(SettingError, match="beside names"):
+        choose_variants(("auto", "onnx_fp32"), PLAIN)

@@ -28,9 +28,8 @@ def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
 
     kind = resolve_kind(settings.server)
     find_perf_analyzer(settings.perf_analyzer)
-    for name in settings.variants:
-        if name != "auto":
-            find_variant(name)
+    for name in settings.variants if settings.variants != ("auto",) else ():
+        find_variant(name)
     check_source(settings.model, settings.layers)
     _check_device(settings.device)
     if any("server" in shown_parameters(notebook) for notebook in notebooks):

@@ -141,7 +141,7 @@ def choose_variants(names: str | Sequence[str], machine: Machine) -> tuple[list[
     """Split variants into those this machine can run and those it cannot, each with the sentence that says why.
 
     Args:
-        names: `"auto"` for all, or names; a variant that would only be slow runs if it is named.
+        names: `"auto"` or `["auto"]` for all, or names; a variant that would only be slow runs if it is named.
         machine: from `describe_machine`.
 
     Returns:
@@ -150,8 +150,9 @@ def choose_variants(names: str | Sequence[str], machine: Machine) -> tuple[list[
     Raises:
         SettingError: no variant has such a name, or none is named.
     """
-    automatic = names == "auto"
-    asked = list(VARIANTS) if automatic else [find_variant(n) for n in ([names] if isinstance(names, str) else names)]
+    listed = [names] if isinstance(names, str) else list(names)
+    automatic = set(listed) == {"auto"}
+    asked = list(VARIANTS) if automatic else [find_variant(name) for name in listed]
     if not asked:
         raise SettingError('variants is empty: give "auto" or some of ' + ", ".join(v.name for v in VARIANTS))
     runnable, not_run = [], []
@@ -173,6 +174,8 @@ def find_variant(name: str) -> Variant:
     for variant in VARIANTS:
         if variant.name == name:
             return variant
+    if name == "auto":
+        raise SettingError('variants holds "auto" beside names: give ["auto"] alone for all, or the names alone.')
     names = [variant.name for variant in VARIANTS]
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f"Did you mean {near[0]}?" if near else f'Known: "auto", {", ".join(names)}.'
