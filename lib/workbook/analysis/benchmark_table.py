@@ -162,6 +162,15 @@ def _statistics(group: Sequence[Cell]) -> Any:
     return reduce(add, [cell.result.statistics for cell in group])
 
 
+def fastest_fp32(table: pd.DataFrame, workload: str) -> float:
+    """Highest throughput under a workload of the variants that compute in fp32, rows/s; NaN where there is none.
+
+    The ceiling is of fp32 products: a variant in fewer bits may well exceed it.
+    """
+    here = table[(table["workload"] == workload) & table["variant"].str.endswith("_fp32")]
+    return float(here["throughput_rows_per_s"].max())
+
+
 def floor_table(table: pd.DataFrame, floors: Mapping[str, Floor]) -> pd.DataFrame:
     """How near each variant comes to what the machine can multiply.
 

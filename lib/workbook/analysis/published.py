@@ -22,7 +22,7 @@ def published_figures(name: str) -> pd.DataFrame:
     """Read one table of published figures.
 
     Args:
-        name: `article_batch_times`, `article_ranking`, `article_significance` or `ensemble_throughput`; data/README.md has their columns.
+        name: one of `published_names()`; data/README.md has their columns.
 
     Returns:
         The figures as they were stated, nothing derived; units in the column names, and a `source` in each row.

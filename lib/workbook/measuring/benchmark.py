@@ -112,7 +112,9 @@ def _measure_column(
     server: Server, model: str, variant: str, workload: Workload, settings: Settings, path: Path, number: int
 ) -> list[Cell]:
     warm_up = path.with_name(f"warm_up_{path.name}")
-    send_all(server, Load(model), workload.batches[:2], warm_up, arm="warm-up", progress=False)
+    send_all(
+        server, Load(model), workload.batches[: 2 if workload.timed else 1], warm_up, arm="warm-up", progress=False
+    )
     measure = partial(_measure, server, model, variant, workload, settings, path)
     return [measure(concurrency, number) for concurrency in settings.benchmark_concurrency]
 

@@ -48,6 +48,8 @@ class Floor:
             The floor with the higher of the two ceilings, and what came out, in words.
         """
         floor = replace(self, ceiling_flop_per_s=max(self.ceiling_flop_per_s, self.measure()))
+        if rows_per_s != rows_per_s:
+            return floor, "No arm computed in the precision of the floor, so there is nothing to hold against it."
         share = rows_per_s / floor.rows_per_s
         reached = f"The fastest arm, {rows_per_s:.1f} rows/s, reached {share:.0%} of the floor's {floor.rows_per_s:.1f}"
         if share <= 1:

@@ -54,8 +54,8 @@ class ServingCost:
         bounds = f" (95% interval {share.low:.1%} to {share.high:.1%})" if share.known else ""
         kept = "kept" if share.estimate >= WANTED_SHARE else "NOT kept"
         return (
-            f"Served ({self.best}), {self.variant} handles {share.estimate:.1%}{bounds} of the rows/s that it reaches "
-            f"in this process on the same batches: at least {WANTED_SHARE:.0%} was expected, and {kept}."
+            f"{self.variant}, {self.best}, handles {share.estimate:.1%}{bounds} of the rows/s that it reaches in this "
+            f"process on the same batches: at least {WANTED_SHARE:.0%} was expected, and {kept}."
         )
 
     def runs(self) -> pd.DataFrame:
