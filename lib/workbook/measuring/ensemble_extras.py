@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workbook.models.segmentation import SegmentationModel
 
 PAYLOADS = {"one number": 1, "an image": 3 * 256 * 448}
-BLOCKS = 4
+BLOCKS = 2
 _CONNECTIONS_TRACED = 64
 
 
@@ -58,7 +58,8 @@ def trace_burst(
     trace = directory / "trace.json"
     trace.unlink(missing_ok=True)
     sent = requests_for(ENSEMBLE, images, variant)
-    warm = [sent[number % len(sent)] for number in range(variant.a_max_batch * variant.a_instances)]
+    warming = min(requests, variant.a_max_batch * variant.a_instances)
+    warm = [sent[number % len(sent)] for number in range(warming)]
     burst = [sent[number % len(sent)] for number in range(requests)]
     load = Probe(min(_CONNECTIONS_TRACED, requests)).load(ENSEMBLE)
     with start_ensemble_server(model, directory / "repository", kind=kind, variant=variant, trace_file=trace) as served:
@@ -85,7 +86,7 @@ def check_answers(served: EnsembleServer, images: Images, records_path: Path, co
     return mask_agreement(result.outputs or [], images)
 
 
-def scheduler_cost(served: EnsembleServer, records: Callable[[str], Path], requests: int = 400) -> pd.DataFrame:
+def scheduler_cost(served: EnsembleServer, records: Callable[[str], Path], requests: int = 300) -> pd.DataFrame:
     """What the ensemble scheduler itself costs: members that do nothing, one request at a time.
 
     The scheduler's part cannot be read from Triton's statistics: a member's request ends after the next one's began. So
