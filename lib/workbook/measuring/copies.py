@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
 
 WARM_REQUESTS = 2
+LEAST_ALONE = 3
 _BYTES_A_RUN = 8_000_000
 _MOST_TIMES = 8
 _TIMEOUT_S = 120.0
@@ -143,7 +144,7 @@ def _measure_cell(
         transport.connect()
         counters = _counters(server, models)
         for number in range(-WARM_REQUESTS, requests):
-            record = _send(transport, request, number, arrangement, size, run)
+            record = _send(transport, request, number, f"{arrangement} {size}", run)
             writer.append(record)
             counters, deltas = _what_happened(server, counters)
             if number < 0:
@@ -163,15 +164,13 @@ def _measure_cell(
     return rows
 
 
-def _send(
-    transport: Transport, request: PreparedRequest, number: int, arrangement: str, size: int, run: int
-) -> dict[str, Any]:
+def _send(transport: Transport, request: PreparedRequest, number: int, arm: str, run: int) -> dict[str, Any]:
     sent_ns = time.perf_counter_ns()
     answer = transport.send(request.message)
     received_ns = time.perf_counter_ns()
     answer.decode()
     return {
-        "arm": f"{arrangement} {size}",
+        "arm": arm,
         "run": run,
         "concurrency": 1,
         "client": 0,
@@ -316,6 +315,58 @@ def _deltas(
     return found[WARM_REQUESTS:]
 
 
+def _measure_load(
+    server: Server, load: Load, requests: Sequence[TensorRequest], records_path: Path, arm: str, run: int
+) -> dict[str, Any]:
+    result = measure_load(server, load, requests, records_path, arm=arm, run=run, progress=False)
+    answered = result.records[result.records["error"] == ""]
+    latencies_ms = (answered["decoded_ns"] - answered["sent_ns"]) / 1e6
+    return {
+        "requests_per_s": result.requests_per_s,
+        "latency_p50_ms": float(latencies_ms.median()),
+        "latency_mean_ms": float(latencies_ms.mean()),
+        "requests": len(answered),
+        "failed": result.failed,
+        "stable": result.stable,
+    }
+
+
+def _measure_alone(
+    server: Server, load: Load, requests: Sequence[TensorRequest], records_path: Path, arm: str, run: int
+) -> dict[str, Any]:
+    """One request after the other for as long as three windows of the load, at least three times each."""
+    check_requests(server, load.model, requests, load.outputs)
+    prepared = prepare_requests(load.model, requests, load.outputs, load.transport)
+    url = server.grpc_url if load.transport == "grpc" else server.http_url
+    latencies_ms: list[float] = []
+    with (
+        RecordWriter(records_path, REQUEST_COLUMNS) as writer,
+        closing(open_transport(load.transport, url, load.timeout_s)) as transport,
+    ):
+        try:
+            transport.connect()
+            end_ns = time.perf_counter_ns() + int(3 * load.window_s * 1e9)
+            for number in itertools.count(-WARM_REQUESTS):
+                record = _send(transport, prepared[number % len(prepared)], number, arm, run)
+                writer.append(record)
+                if number >= 0:
+                    latencies_ms.append((record["decoded_ns"] - record["sent_ns"]) / 1e6)
+                if len(latencies_ms) >= LEAST_ALONE and time.perf_counter_ns() > end_ns:
+                    break
+        except RequestError as error:
+            server.check_alive()
+            raise LoadError(f"{load.model} did not answer: {error}.") from None
+    mean_ms = float(np.mean(latencies_ms))
+    return {
+        "requests_per_s": 1e3 / mean_ms,
+        "latency_p50_ms": float(np.median(latencies_ms)),
+        "latency_mean_ms": mean_ms,
+        "requests": len(latencies_ms),
+        "failed": 0,
+        "stable": True,
+    }
+
+
 def measure_arrangements(
     server: Server,
     pipeline: Pipeline,
@@ -355,21 +406,12 @@ def measure_arrangements(
         model = entry_model(pipeline, arrangement)
         windows = (load.warmup_s, load.window_s, load.stability_percent, load.max_windows, load.timeout_s)
         one = Load(model, concurrency, load.transport, pipeline.outputs, *windows)
-        result = measure_load(server, one, requests, records_path, arm=arrangement, run=run, progress=False)
-        answered = result.records[result.records["error"] == ""]
-        latencies_ms = (answered["decoded_ns"] - answered["sent_ns"]) / 1e6
-        return {
-            "pipeline": pipeline.name,
-            "arrangement": arrangement,
-            "concurrency": concurrency,
-            "run": run,
-            "requests_per_s": result.requests_per_s,
-            "latency_p50_ms": float(latencies_ms.median()),
-            "latency_mean_ms": float(latencies_ms.mean()),
-            "requests": len(answered),
-            "failed": result.failed,
-            "stable": result.stable,
-        }
+        if concurrency == 1:
+            found = _measure_alone(server, one, requests, records_path, arrangement, run)
+        else:
+            found = _measure_load(server, one, requests, records_path, arrangement, run)
+        shown = {"pipeline": pipeline.name, "arrangement": arrangement, "concurrency": concurrency, "run": run}
+        return {**shown, **found}
 
     arms = {
         f"{pipeline.name} {name}, {concurrency} in flight": partial(measure, name, concurrency)

@@ -1,0 +1,114 @@
+"""Sizes, load, counter and ladder against the real server, with numbers too small to mean anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbook.analysis.copy_costs import hop_costs
+from workbook.errors import LoadError
+from workbook.measuring.arrangement_study import count_copies
+from workbook.measuring.bandwidth import measure_copy_rates
+from workbook.measuring.copies import (
+    check_answers,
+    measure_arrangements,
+    measure_foreign_input,
+    measure_sizes,
+    measure_stages,
+    relay_request,
+)
+from workbook.measuring.copy_counter import find_compiler
+from workbook.measuring.load import Load
+from workbook.measuring.records import REQUEST_COLUMNS, read_records
+from workbook.measuring.transport_ladder import RUNGS, ladder_table, measure_ladder
+from workbook.runs import Run
+from workbook.serving.arrangement_server import start_arrangement_server
+from workbook.serving.arrangements import arrangement_names, relay_pipeline
+from workbook.serving.handles import SHARED_MEMORY_DIR
+from workbook.serving.server import Server
+from workbook.settings import Settings
+
+pytestmark = pytest.mark.integration
+SETTINGS = Settings(server="embedded", stub_memory_mb=32, copy_sizes_kb=(8, 1000, 4000))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(tmp_path_factory.mktemp("run"), "07_copies")
+
+
+@pytest.fixture(scope="module")
+def server(run: Run) -> Iterator[Server]:
+    with start_arrangement_server([relay_pipeline()], SETTINGS, run) as running:
+        yield running
+
+
+def test_all_answers_are_equal(server: Server) -> None:
+    table = check_answers(server, relay_pipeline(), relay_request(1 << 20), arrangement_names())
+    assert table["equals_the_first"].all()
+    assert set(table["answer_bytes"]) == {16}
+
+
+def test_sizes_give_a_row_a_run_and_a_record_a_request(server: Server, tmp_path: Path) -> None:
+    sizes, names = (1_000_000, 4_000_000), ("monolith", "ensemble", "handle")
+    sweep = measure_sizes(server, names, sizes, tmp_path / "r.csv", repeats=2, requests=2, progress=False)
+    assert len(sweep.latencies) == len(sizes) * len(names) * 2
+    assert (sweep.latencies["latency_ms"] > 0).all()
+    in_ensemble = sweep.parts.query("arrangement == 'ensemble' and bytes == 4000000")
+    assert len(in_ensemble) == 3 * 2  # stages, runs
+    assert (in_ensemble["compute_input_ms"] > 0).all()
+    records = read_records(tmp_path / "r.csv", REQUEST_COLUMNS)
+    assert records["arm"].value_counts()["ensemble 4000000"] == 2 * (2 + 2 * 2)
+    costs = hop_costs(sweep.latencies, measure_copy_rates(sizes, repeats=3, progress=False))
+    assert costs["ensemble"].predicted_per_mb_ms > 10 * costs["handle"].predicted_per_mb_ms
+
+
+def test_somebody_else_on_the_server_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbook.measuring import copies
+
+    monkeypatch.setattr(copies, "_BOOKING_S", 0.1)
+    before = copies._counters(server, {"copies_relay_monolith": None})
+    check_answers(server, relay_pipeline(), relay_request(8), ["monolith"])
+    check_answers(server, relay_pipeline(), relay_request(8), ["monolith"])
+    with pytest.raises(LoadError, match="copies_relay_monolith 2: is somebody else"):
+        copies._what_happened(server, before)
+
+
+def test_load_alone_and_together(server: Server, tmp_path: Path) -> None:
+    load = Load("any", warmup_s=0.05, window_s=0.1, stability_percent=900, max_windows=3)
+    names = ("monolith", "bls_async")
+    table = measure_arrangements(
+        server, relay_pipeline(), [relay_request(80_000)], names, (1, 2), load, tmp_path / "r.csv", progress=False
+    )
+    assert len(table) == 2 * 2 * 2
+    assert (table[["requests_per_s", "latency_p50_ms"]] > 0).all().all()
+    assert (table["failed"] == 0).all()
+    assert set(read_records(tmp_path / "r.csv", REQUEST_COLUMNS)["concurrency"]) == {1, 2}
+
+
+def test_stage_times_and_foreign_input(server: Server) -> None:
+    times = measure_stages(server, relay_pipeline(), relay_request(4_000_000), requests=3)
+    assert list(times) == ["make", "shift", "total"]
+    assert min(times.values()) > 0
+    assert measure_foreign_input(server, 4_000_000, requests=3) > 0
+
+
+def test_ladder_measures_every_rung_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
+    table = ladder_table(measure_ladder(server, [80_000], tmp_path / "r.csv", requests=2, progress=False))
+    assert set(table["rung"]) == set(RUNGS)
+    assert (table["latency_ms"] > 0).all()
+    assert table.set_index("rung").loc["in-process", "latency_ms"] == table["latency_ms"].min()
+    assert list(SHARED_MEMORY_DIR.glob("workbook-ladder-*")) == []
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="needs a C compiler")
+def test_the_ledger_counts_as_the_server_copies(run: Run) -> None:
+    counted = count_copies(SETTINGS, run, arrangement_names(), [1_000_000])
+    assert counted is not None
+    assert counted["agree"].all()
+    by_name = counted.set_index("arrangement")
+    assert by_name.loc["ensemble", ["counted_by_server", "counted_by_stubs"]].tolist() == [4, 4]
+    assert by_name.loc["bls", ["counted_by_server", "counted_by_stubs"]].tolist() == [4, 6]
+    assert by_name.loc["handle", "counted_ms"] == 0
