@@ -142,7 +142,7 @@ class Settings:
     """HTTP connections that keep the ensemble busy, as in the issue."""
     ensemble_curve: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     """Connections of the latency-throughput curve, before `ensemble_connections`."""
-    ensemble_warmup_s: float = 0.6
+    ensemble_warmup_s: float = 1.0
     ensemble_window_s: float = 0.7
     """A third of the measured time of one point."""
     ensemble_repeats: int = 2
