@@ -37,7 +37,7 @@ def ensemble_results(
         causes: from `loss_causes.effects`.
         open_loop: from `open_loop_at`.
         scheduler: from `scheduler_cost`.
-        not_run: what this machine cannot show -> why.
+        not_run: what this machine cannot show -> what it needs.
         figure: of the headline.
     """
     ensemble, bound = base.rate(ENSEMBLE), base.bound
@@ -56,7 +56,7 @@ def ensemble_results(
         "tuned_per_s": tuned.rate(ENSEMBLE),
         "open_loop": {name: value if value == value else None for name, value in open_loop.items()},
         "scheduler": as_json_values(scheduler),
-        "not_run": [{"what": what, "why": why} for what, why in not_run.items()],
+        "not_run": [{"what": what, "needs": needs} for what, needs in not_run.items()],
         "headline": _headline(base, tuned, prediction, figure),
     }
 

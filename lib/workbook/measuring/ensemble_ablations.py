@@ -10,6 +10,7 @@ from workbook.analysis.prediction import PipelineCosts, Prediction, costs_of, pr
 from workbook.analysis.published import published_figures
 from workbook.measuring.ensemble_runs import Point
 from workbook.measuring.ensemble_study import Case, Study
+from workbook.measuring.environment import gpu_names
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 
 if TYPE_CHECKING:
@@ -22,9 +23,15 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 CLEAR = 0.9
 """A rate below this share of another is called a loss; repeats of one point differ by some percent."""
-NOT_RUN = {
-    "pinned memory": "pinned host memory speeds up copies between GPU and host; without a GPU there is no such copy",
+NEEDS_A_GPU = {
+    "pinned memory in the ensemble": "an NVIDIA GPU: it speeds up copies between GPU and host, and here there are none",
+    "the real move from GPU to host between A and B": "an NVIDIA GPU; a wait stands in for it, marked as such",
 }
+
+
+def left_out() -> dict[str, str]:
+    """What this machine cannot show -> what it needs; empty where there is a GPU."""
+    return {} if gpu_names() else dict(NEEDS_A_GPU)
 
 
 @dataclass(frozen=True, eq=False)
