@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.split import LatencySplit, split_latency
+from workbook.analysis.summaries import as_json_values
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
 from workbook.measuring.batches import make_batches
@@ -79,12 +80,20 @@ class Study:
             ServerError: the server died; the message holds the end of its log.
         """
         if self.work:
+            for earlier in _facts_path(self.source).parent.glob("*.csv"):  # the cell was run before: measure afresh
+                earlier.unlink()
             self.facts.update(_measure(self.work, self.plan, self.source, progress))
             self.keep_facts()
 
     def keep_facts(self) -> None:
         """Write the facts beside the records."""
         write_json(_facts_path(self.source), self.facts)
+
+    def corpus_table(self, name: str) -> pd.DataFrame:
+        """What was read: its `measures`, or the `repairs` that rows needed."""
+        import pandas as pd
+
+        return pd.DataFrame(self.facts[f"corpus_{name}"])
 
     def records(self, block: str, protocol: Protocol) -> pd.DataFrame:
         """Raw records of an arm: BATCH_COLUMNS or REQUEST_COLUMNS."""
@@ -135,6 +144,8 @@ def open_study(settings: Settings, run: Run) -> Study:
         "repeats": settings.repeats,
         "rows": len(work.corpus.texts),
         "corpus": work.corpus.source,
+        "corpus_measures": as_json_values(work.corpus.describe()),
+        "corpus_repairs": as_json_values(work.corpus.report),
         "flop": work.floor.flop,
         "flop_per_padded_token": encoder_flop(work.encoder, 1, _TYPICAL_TOKENS) / _TYPICAL_TOKENS,
         "ceiling_flop_per_s": work.floor.ceiling_flop_per_s,
