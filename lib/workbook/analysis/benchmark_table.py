@@ -118,7 +118,8 @@ def _grouped(cells: Sequence[Cell]) -> dict[tuple[Any, ...], list[Cell]]:
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         load = cell.result.load
-        key = (cell.variant, cell.workload.name, load.transport, "+".join(load.outputs), load.concurrency)
+        transport = cell.transport or load.transport
+        key = (cell.variant, cell.workload.name, transport, "+".join(load.outputs), load.concurrency)
         groups.setdefault(key, []).append(cell)
     return groups
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, get_args
 from workbook.errors import SettingError
 from workbook.measuring.alternation import order_of_runs
 from workbook.measuring.load import Load, measure_load, send_all
+from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.measuring.requests import TransportName
 from workbook.measuring.scenario import LoadResult
+from workbook.measuring.shared_memory_client import send_through_shared_memory
 from workbook.measuring.workloads import Workload
 from workbook.serving.variant_server import serving
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
     from workbook.settings import Settings
 
+SHARED_MEMORY = "grpc + system shared memory"
 POOLED = ("sentence_embedding",)
 HIDDEN = ("last_hidden_state",)
 _WARM_UP_SHARE = 0.2
@@ -35,12 +38,14 @@ class Cell:
         workload: what was sent.
         result: the measurement: its load says concurrency, transport and outputs, its run the round.
         steady: whether it was measured for a time after a warm-up; else it is a few requests from the first on.
+        transport: as the table calls it; empty: the load's.
     """
 
     variant: str
     workload: Workload
     result: LoadResult = field(repr=False)
     steady: bool
+    transport: str = ""
 
 
 def benchmark_variants(
@@ -92,20 +97,47 @@ def measure_axes(
     workload: Workload,
     settings: Settings,
     records_path: Path,
-    *,
-    concurrency: int = 2,
 ) -> list[Cell]:
-    """One variant over every transport, returning the pooled embedding and the whole hidden state.
+    """One variant over every transport, one request in flight, returning the pooled embedding or the hidden state.
 
-    The hidden state is `sequence` times as large; what it costs on each transport is the cost of moving it.
+    The hidden state is `sequence` times as large; what it costs on each transport is the cost of moving it. System
+    shared memory is measured where the server is a process of this machine, for the embedding.
     """
     cells = []
+    _warm_up(server, model, workload, records_path)
     with serving(server, model) as name:
         cell = partial(_measure, server, name, model.variant.name, workload, settings, records_path)
         for outputs in (POOLED, HIDDEN):
             for transport in get_args(TransportName):
-                cells.append(cell(concurrency, 0, transport=transport, outputs=outputs))
+                cells.append(cell(1, 0, transport=transport, outputs=outputs))
+        if server.kind == "embedded":
+            cells.append(_measure_shared_memory(server, name, model, workload, records_path))
     return cells
+
+
+def _warm_up(server: Server, model: VariantModel, workload: Workload, path: Path) -> None:
+    """Pay for what only the first request of a shape pays, over gRPC with all outputs."""
+    with serving(server, model) as name:
+        load = Load(name, outputs=(*POOLED, *HIDDEN))
+        send_all(server, load, workload.batches[:1], path.with_name("warm_up_axes.csv"), arm="warm-up", progress=False)
+
+
+def _measure_shared_memory(
+    server: Server, name: str, model: VariantModel, workload: Workload, records_path: Path
+) -> Cell:
+    """The pooled embedding through system shared memory; the connection carries names of regions only."""
+    import pandas as pd
+
+    path = records_path.with_name(f"shared_memory_{records_path.name}")
+    batches, arm = workload.requests_for(1), model.variant.name
+    before = server.statistics(name, settled=True)
+    send_through_shared_memory(server, name, POOLED[0], model.hidden_size, batches, path, arm=arm)
+    statistics = server.statistics(name, settled=True) - before
+    records = read_records(path, REQUEST_COLUMNS).tail(len(batches)).reset_index(drop=True)
+    duration_s = float(records["decoded_ns"].max() - records["sent_ns"].min()) / 1e9
+    load = Load(name, 1, outputs=POOLED)
+    result = LoadResult(load, arm, 0, records, path, pd.DataFrame(), True, duration_s, statistics, float("nan"))
+    return Cell(arm, workload, result, steady=False, transport=SHARED_MEMORY)
 
 
 def _measure_column(

@@ -1,0 +1,74 @@
+"""The benchmark's other axes on the real server: transports, outputs, rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbook.analysis.benchmark_table import benchmark_table
+from workbook.measuring.benchmark import SHARED_MEMORY, measure_axes
+from workbook.measuring.rate_sweep import measure_rates, search_knee
+from workbook.measuring.sample_corpus import sample_rows
+from workbook.measuring.workloads import Workload, tweets_workload
+from workbook.models.e5 import Encoder, load_encoder
+from workbook.models.export import export_onnx
+from workbook.models.machine import describe_machine
+from workbook.models.variants import Ingredients, VariantModel, find_variant, make_variant
+from workbook.runs import Run
+from workbook.serving.server import Server
+from workbook.serving.variant_server import serving, start_variant_server
+from workbook.settings import Settings
+
+pytestmark = pytest.mark.integration
+
+SETTINGS = Settings(layers=2, threads=2, server="embedded", open_loop_s=1.0, load_percents=(50,), objective_ms=60_000.0)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return load_encoder("bundled", layers=2)
+
+
+@pytest.fixture(scope="module")
+def model(encoder: Encoder) -> VariantModel:
+    ingredients = Ingredients(encoder, export_onnx(encoder), describe_machine())
+    return make_variant(find_variant("onnx_fp32"), ingredients)
+
+
+@pytest.fixture(scope="module")
+def server(encoder: Encoder, model: VariantModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    run = Run(tmp_path_factory.mktemp("axes"), "04")
+    with start_variant_server(encoder, [model], SETTINGS, run, in_turn=False) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tweets(encoder: Encoder) -> Workload:
+    return tweets_workload(encoder, [row.text for row in sample_rows(rows=16)], 4)
+
+
+def test_every_transport_and_output(server: Server, model: VariantModel, tweets: Workload, tmp_path: Path) -> None:
+    few = Workload(tweets.name, tweets.batches, timed=False)
+    cells = measure_axes(server, model, few, SETTINGS, tmp_path / "axes.csv")
+    table = benchmark_table(cells)
+    measured = set(zip(table["transport"], table["outputs"], strict=True))
+    outputs = ("sentence_embedding", "last_hidden_state")
+    assert measured >= {(transport, output) for transport in ("grpc", "http") for output in outputs}
+    assert (SHARED_MEMORY, "sentence_embedding") in measured
+    assert (table["errors"] == 0).all()
+    assert (table["requests"] == 2).all()
+    assert (table["compute_infer_ms"] > 0).all()
+    sizes = {cell.result.load.outputs[0]: cell.result.records["bytes_out"].max() for cell in cells[:4]}
+    assert sizes["last_hidden_state"] > 10 * sizes["sentence_embedding"]
+
+
+def test_rates_and_knee(server: Server, model: VariantModel, tweets: Workload, tmp_path: Path) -> None:
+    with serving(server, model) as name:
+        rates = measure_rates(server, name, tweets, 10.0, SETTINGS, tmp_path / "r.csv", progress=False)
+        knee = search_knee(server, name, tweets, 10.0, SETTINGS, tmp_path / "k.csv", probes=2, progress=False)
+    assert list(rates["arrivals"]) == ["constant", "poisson"]
+    assert rates["offered_per_s"][0] == 5
+    assert (rates["within_objective"] == 1).all()  # a minute is time enough
+    assert knee.rate_per_s == pytest.approx(9)  # 60% of the closed loop's rate, then half as much again
