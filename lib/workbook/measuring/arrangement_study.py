@@ -58,7 +58,7 @@ def load_pipelines(settings: Settings) -> dict[str, Pipeline]:
     from workbook.models.segmentation import load_segmentation
     from workbook.models.segmentation_export import export_segmentation
 
-    exported = export_onnx(load_encoder(settings.model, layers=settings.layers))
+    exported = export_onnx(load_encoder(settings.model, layers=settings.layers, max_length=settings.max_length))
     segmentation = export_segmentation(load_segmentation(settings.segmentation))
     made = (
         relay_pipeline(),
@@ -75,7 +75,7 @@ def pipeline_requests(settings: Settings) -> dict[str, list[TensorRequest]]:
     from workbook.models.road_scenes import road_scenes
 
     images, _ = road_scenes(settings.seed, ROAD_SCENES)
-    encoder = load_encoder(settings.model, layers=settings.layers)
+    encoder = load_encoder(settings.model, layers=settings.layers, max_length=settings.max_length)
     texts = load_corpus(settings.corpus, text_column=settings.text_column, rows=PASSAGE_ROWS, seed=settings.seed).texts
     tokens = encoder.tokenize(texts)
     passage = {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask}

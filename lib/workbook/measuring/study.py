@@ -258,7 +258,7 @@ def _prepare(settings: Settings, run: Run) -> _Work:
     if len(corpus.texts) < settings.repeats:
         raise SettingError(f"{len(corpus.texts)} rows for {settings.repeats} runs: give each run a row at least.")
     started_ns = time.perf_counter_ns()
-    encoder = load_encoder(settings.model, layers=settings.layers)
+    encoder = load_encoder(settings.model, layers=settings.layers, max_length=settings.max_length)
     loaded_ns = time.perf_counter_ns()
     exported = export_onnx(encoder)
     ready_ns = time.perf_counter_ns()
@@ -267,7 +267,7 @@ def _prepare(settings: Settings, run: Run) -> _Work:
     depths = {}
     for layers in settings.depths:
         if layers < encoder.layers:
-            depths[layers] = export_onnx(load_encoder(settings.model, layers=layers))
+            depths[layers] = export_onnx(load_encoder(settings.model, layers=layers, max_length=settings.max_length))
     floor = predict_floor(
         encoder, make_batches(encoder, corpus.texts, settings.batch_size), settings.compute_threads, settings.device
     )
