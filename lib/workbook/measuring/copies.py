@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 WARM_REQUESTS = 2
 LEAST_ALONE = 3
+WINDOW_REQUESTS = 4
+"""A window lasts at least as long as so many lone requests."""
 _BYTES_A_RUN = 8_000_000
 _MOST_TIMES = 8
 _TIMEOUT_S = 120.0
@@ -402,12 +404,17 @@ def measure_arrangements(
     """
     import pandas as pd
 
+    alone_ms: dict[str, float] = {}
+
     def measure(arrangement: str, concurrency: int, run: int) -> dict[str, Any]:
         model = entry_model(pipeline, arrangement)
-        windows = (load.warmup_s, load.window_s, load.stability_percent, load.max_windows, load.timeout_s)
+        # a window has to hold several requests, also where the machine is slow or the pipeline long
+        window_s = max(load.window_s, WINDOW_REQUESTS * alone_ms.get(arrangement, 0.0) / 1e3)
+        windows = (load.warmup_s, window_s, load.stability_percent, load.max_windows, load.timeout_s)
         one = Load(model, concurrency, load.transport, pipeline.outputs, *windows)
         if concurrency == 1:
             found = _measure_alone(server, one, requests, records_path, arrangement, run)
+            alone_ms[arrangement] = found["latency_mean_ms"]
         else:
             found = _measure_load(server, one, requests, records_path, arrangement, run)
         shown = {"pipeline": pipeline.name, "arrangement": arrangement, "concurrency": concurrency, "run": run}
