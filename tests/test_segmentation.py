@@ -151,6 +151,15 @@ def test_network_keeps_the_size_of_the_image():
     assert logits.shape == (2, 2, 64, 96)
 
 
+def test_images_are_standardised_by_their_own_light():
+    import torch
+
+    normalise: Any = build_network(8).normalise
+    image = torch.tensor([0.2, 0.6]).view(1, 1, 1, 2).repeat(1, 3, 1, 1)
+    expected = [-0.2 / 0.22, 0.2 / 0.22]  # deviation 0.2, and 0.02 on top
+    assert normalise(image)[0, 2, 0].tolist() == pytest.approx(expected)
+
+
 def test_coarsest_level_reaches_every_pixel():
     """The top-down path is there: a change of the last stage moves logits that the finer levels alone would fix."""
     import torch
@@ -202,18 +211,18 @@ def test_checkpoint_knows_its_recipe_and_quality(tiny: Path):
     assert not model.module.training
 
 
-def test_scenes_come_in_order_each_with_its_mirror_image():
-    recipe = Recipe(**TINY)
+def test_scenes_come_in_order_and_again_mirrored_one_step_later():
+    recipe = Recipe(**{**TINY, "full_steps": 2})
     batches = list(segmentation_training._batches(recipe))
-    assert [masks.shape for _, masks in batches] == [(2, 128, 224), (2, 128, 224), (2, 256, 448)]
-    assert recipe.scenes == 3
-    images, masks = road_scenes(recipe.seed, 3)
-    np.testing.assert_array_equal(batches[2][0][0], images[2])
-    np.testing.assert_array_equal(batches[2][1][0], masks[2])
-    np.testing.assert_array_equal(batches[2][0][1], images[2][:, ::-1])
-    np.testing.assert_array_equal(batches[2][1][1], masks[2][:, ::-1])
+    assert [masks.shape for _, masks in batches] == [(1, 128, 224), (2, 128, 224), (1, 256, 448), (2, 256, 448)]
+    assert recipe.scenes == 4
+    images, masks = road_scenes(recipe.seed, 4)
+    np.testing.assert_array_equal(batches[2][0], images[2:3])
+    np.testing.assert_array_equal(batches[3][0], [images[3], images[2][:, ::-1]])
+    np.testing.assert_array_equal(batches[3][1], [masks[3], masks[2][:, ::-1]])
     mean = images[1, :2, :2].astype(float).mean(axis=(0, 1))
     np.testing.assert_array_equal(batches[1][0][0, 0, 0], np.floor(mean))
+    np.testing.assert_array_equal(batches[1][1][1], batches[0][1][0][:, ::-1])
 
 
 @pytest.mark.parametrize(

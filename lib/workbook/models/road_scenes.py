@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 GROUND, ROAD, MARKING, PAVEMENT, KERB = range(5)
 ASPHALTS = ((62, 62, 66), (88, 88, 90), (118, 116, 112), (146, 143, 138), (112, 92, 74), (124, 88, 78))
 SOILS = ((70, 104, 48), (124, 126, 70), (118, 94, 68), (176, 158, 120), (128, 126, 122), (84, 84, 86), (212, 214, 220))
-PAVEMENTS = ((150, 148, 144), (112, 110, 108), (84, 84, 88), (158, 128, 112))
+PAVEMENTS = ((176, 172, 164), (150, 148, 144), (112, 110, 108), (158, 128, 112))
 SKIES = (
     ((70, 120, 200), (190, 210, 235)),
     ((150, 152, 156), (190, 190, 192)),
@@ -113,15 +113,15 @@ def _lay_surfaces(road: RoadGeometry, random: np.random.Generator) -> NDArray[np
     nearness = road.nearness[road.horizon :, None]
     across = np.arange(WIDTH, dtype=np.float32) - road.centre[road.horizon :, None]
     across /= road.half_width[road.horizon :, None]  # -1 and 1 at the edges of the road
-    across += random.uniform(0, 0.06) * _noise(random, nearness.shape[0], 10)
+    across += random.uniform(0, 0.03) * _noise(random, nearness.shape[0], 10)
     off = np.abs(across)
     surfaces = np.full(across.shape, GROUND, np.uint8)
     if random.random() < 0.5:
         surfaces[off < random.uniform(1.15, 1.6)] = PAVEMENT
-        surfaces[off < 1.04] = KERB
+        surfaces[off < 1.06] = KERB
     surfaces[off < 1] = ROAD
-    if random.random() < 0.2:
-        start = random.uniform(0.1, 0.4)
+    if random.random() < 0.1:
+        start = random.uniform(0.15, 0.45)
         surfaces[(nearness[:, 0] > start) & (nearness[:, 0] < start * random.uniform(1.3, 1.8))] = ROAD  # a crossing
     if random.random() < 0.75:
         surfaces[_markings(across, nearness, random) & (surfaces == ROAD)] = MARKING
@@ -158,7 +158,7 @@ def _paint_surfaces(surfaces: NDArray[np.uint8], random: np.random.Generator) ->
         np.float32,
     )
     palette += random.normal(0, 8, size=palette.shape).astype(np.float32)
-    roughness = np.array([22, 9, 14, 10, 6], np.float32) * random.uniform(0.5, 1.5, size=5).astype(np.float32)
+    roughness = np.array([16, 8, 12, 9, 6], np.float32) * random.uniform(0.5, 1.5, size=5).astype(np.float32)
     texture = 0.5 * _noise(random, rows, 6) + 0.6 * _noise(random, rows, 40) + 0.6 * _noise(random, rows, 150)
     painted = np.asarray(palette[surfaces], np.float32)
     painted += (roughness[surfaces] * texture)[..., None]
@@ -182,16 +182,16 @@ def _noise(random: np.random.Generator, rows: int, cells: int) -> Floats:
 
 def _light(image: Floats, road: RoadGeometry, random: np.random.Generator) -> NDArray[np.uint8]:
     """Shadows, haze, lamps, colour cast, slope of light, blur and noise; uint8 `height width 3`."""
-    left, right = random.uniform(0.35, 1.4), random.uniform(0.75, 1.25)
+    left, right = random.uniform(0.45, 1.4), random.uniform(0.75, 1.25)
     light = _shadows(random) * np.linspace(left, left * right, WIDTH, dtype=np.float32)
     if random.random() < 0.15:
         light *= _headlights(road)
     image *= light[..., None]
     image *= random.uniform(0.88, 1.12, size=3).astype(np.float32)
     if random.random() < 0.4:
-        haze = random.uniform(0, 0.8) * np.exp(-road.nearness * random.uniform(3, 10))[:, None, None]
+        haze = random.uniform(0, 0.65) * np.exp(-road.nearness * random.uniform(3, 10))[:, None, None]
         image += haze * (random.uniform(90, 210) - image)
-    image += random.standard_normal((HEIGHT, WIDTH, 1), dtype=np.float32) * random.uniform(1, 10)
+    image += random.standard_normal((HEIGHT, WIDTH, 1), dtype=np.float32) * random.uniform(1, 8)
     finished = np.clip(image, 0, 255).astype(np.uint8)
     if random.random() < 0.35:
         blurred = Image.fromarray(finished).filter(ImageFilter.BoxBlur(random.uniform(0.3, 1.2)))
@@ -209,8 +209,8 @@ def _shadows(random: np.random.Generator) -> Floats:
         corners = [(x, y), (x + long, y), (x + long + lean, y + deep), (x + lean, y + deep)]
         draw.polygon(corners, fill=int(random.uniform(90, 200)))
     light = np.asarray(small.filter(ImageFilter.BoxBlur(1)).resize((WIDTH, HEIGHT)), np.float32) / 255
-    if random.random() < 0.25:
-        leaves = np.clip(2 * _noise(random, HEIGHT // 2, 40), 0, 1) * random.uniform(0.2, 0.5)
+    if random.random() < 0.12:
+        leaves = np.clip(2 * _noise(random, HEIGHT // 2, 40), 0, 1) * random.uniform(0.15, 0.4)
         light[HEIGHT // 2 :] *= 1 - leaves
     return np.asarray(light, np.float32)
 
@@ -219,4 +219,4 @@ def _headlights(road: RoadGeometry) -> Floats:
     """Night with the camera car's lamps: a pool of light around the near road."""
     aside = (np.arange(WIDTH, dtype=np.float32) - WIDTH / 2) / (WIDTH * 0.35)
     pool = np.exp(-(aside**2)) * np.sqrt(road.nearness)[:, None]
-    return np.asarray(0.35 + 0.8 * pool, np.float32)
+    return np.asarray(0.45 + 0.7 * pool, np.float32)

