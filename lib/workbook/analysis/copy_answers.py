@@ -33,9 +33,10 @@ def same_backend(costs: Mapping[str, HopCost], comparison: pd.DataFrame, counted
     text = (
         "**Between Python models: not by Triton's own means.** A hop of an ensemble copies the tensor four times in "
         f"main memory, a hop through a BLS caller five times. That is {ensemble.per_mb_ms.estimate:.2f} ms per MB and "
-        f"hop for the ensemble. A handle in place of the tensor costs {max(0.0, handle.per_mb_ms.estimate):.3f} ms per MB: "
-        f"at {size / BYTES_PER_MB:g} MB two hops add {added['ensemble']:.1f} ms by ensemble and {added['handle']:.1f} "
-        "ms by handle. What that demands is listed above: same machine, trust, and a lifetime of one's own making."
+        f"hop for the ensemble. A handle in place of the tensor costs {max(0.0, handle.per_mb_ms.estimate):.3f} ms per "
+        f"MB: at {size / BYTES_PER_MB:g} MB two hops add {added['ensemble']:.1f} ms by ensemble and "
+        f"{added['handle']:.1f} ms by handle. What that demands is listed above: same machine, trust, and a "
+        "lifetime of one's own making."
     )
     if counted is not None:
         verdict = "agree" if counted["agree"].all() else "do NOT all agree"
@@ -58,8 +59,8 @@ def other_backend(measured_input_ms: float, size_bytes: int, rates: pd.DataFrame
         "in the server's memory; the Python backend copies it into the region of its stub, and the stub into an array. "
         f"For {size_bytes / BYTES_PER_MB:g} MB the first of the two took {measured_input_ms:.2f} ms (`compute_input`; "
         f"a copy should take {predicted:.2f}), the second should take {hidden:.2f} and is part of `compute_infer`. "
-        "That is half of what a hop between two Python models costs. What onnxruntime itself copies was not measured: the "
-        "embedded server has the Python backend only."
+        "That is half of what a hop between two Python models costs. What onnxruntime itself copies was not measured: "
+        "the embedded server has the Python backend only."
     )
 
 
