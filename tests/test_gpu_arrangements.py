@@ -64,9 +64,9 @@ def test_the_last_stage_tells_where_its_input_was() -> None:
     assert place_of_input(1000 + (1 << 48)) == (1000, "GPU")
 
 
-@pytest.mark.skipif(bool(gpu_names()), reason="this machine has a GPU: run gpu/measure_copies.py itself")
+@pytest.mark.skipif(bool(gpu_names()), reason="this machine has a GPU: run tests/gpu/measure_copies.py itself")
 def test_without_a_gpu_the_script_says_so() -> None:
-    script = PROJECT_DIR / "gpu" / "measure_copies.py"
+    script = PROJECT_DIR / "tests" / "gpu" / "measure_copies.py"
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
     assert ended.stderr.strip() == "Not run on this machine: nvidia-smi shows no GPU."

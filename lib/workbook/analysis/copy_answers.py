@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NOT_WITHOUT_GPU = (
     "Not run on this machine, for it has no GPU: whether a tensor stays on the device with "
     "FORCE_CPU_ONLY_INPUT_TENSORS=no, what the device-to-device copy of each output costs, and when the CUDA pool runs "
-    "out. `python gpu/measure_copies.py` measures them where there is one."
+    "out. `python tests/gpu/measure_copies.py` measures them where there is one."
 )
 
 

@@ -1,6 +1,6 @@
 """Copies between Python models on a GPU: one script, at most six minutes, one JSON file.
 
-    python gpu/measure_copies.py [--out FILE] [--minutes 6]
+    python tests/gpu/measure_copies.py [--out FILE] [--minutes 6]
 
 Needs an NVIDIA GPU, a PyTorch that sees it, and the embedded server (`make setup`). It serves the relay's stages on the
 GPU with inputs that may stay there and with Triton's default, with several sizes of the CUDA pool, and writes what was
