@@ -9,6 +9,7 @@ from typing import Any
 import papermill
 import pytest
 
+from test_notebooks import check_results
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
 from workbook.measuring.study import find_run, open_study
@@ -35,6 +36,7 @@ def test_a_run_is_drawn_again_from_its_records_without_a_server(
     monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path))
     monkeypatch.delenv("WORKBOOK_RUN", raising=False)
     measured = execute(tmp_path / "measured.ipynb", rows=64)
+    check_results(tmp_path / "measured.ipynb", NOTEBOOK)
     fields = {"article_protocol", "fair", "tuned", "waterfall", "unexplained_share", "break_even_rows_per_s"}
     assert fields <= measured.keys()
     assert {"batch_mean_ms", "online_mean_ms", "ratio", "t", "p"} <= measured["article_protocol"].keys()

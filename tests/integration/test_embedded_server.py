@@ -181,7 +181,7 @@ def test_slow_model_runs_into_the_time_limit(tmp_path: Path) -> None:
 
 
 def test_unknown_model_names_those_there() -> None:
-    with pytest.raises(ServerError, match="has no model e6; it has .*e5_onnx, .*null"):
+    with pytest.raises(ServerError, match=r"has no model e6; it has .*e5_onnx, .*null"):
         start_server("embedded", committed_repository(), models=["e6"])
 
 
