@@ -152,7 +152,7 @@ class Settings:
     search_b_instances: tuple[int, ...] = (1, 2)
     search_b_batches: tuple[int, ...] = (0, 8)
     """Most masks in one execution of the post-processing; 0: one at a time."""
-    search_delays_us: tuple[int, ...] = (0, 150_000)
+    search_delays_us: tuple[int, ...] = (0,)
     """Longest waits of the segmentation's batcher, microseconds."""
 
     # copies between models
