@@ -5,7 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbook.display.widgets import KINDS, STATIC_FIGURE, LatencyPanel, draw_latencies
+from workbook.display.panel import STATIC_FIGURE
+from workbook.display.widgets import KINDS, LatencyPanel, draw_latencies
 from workbook.errors import SettingError
 
 

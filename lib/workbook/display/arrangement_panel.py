@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.arrangement_choice import Situation, expect
 from workbook.analysis.copy_costs import HopCost
 from workbook.display.copies_plots import arrangement_points, expectation_plot
-from workbook.display.widgets import STATIC_FIGURE, WIDTH
-from workbook.errors import WorkbookError
+from workbook.display.panel import Panel
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 OWN = "my own"
 
 
-class ArrangementPanel:
+class ArrangementPanel(Panel):
     """Controls, a figure and its reading.
 
     Attributes:
@@ -90,33 +88,13 @@ class ArrangementPanel:
             self.instances.value, self.processors.value = chosen.instances, chosen.processors
         self.redraw()
 
-    def redraw(self, change: Any = None) -> None:
-        """Draw the figure again; a mistake becomes a sentence in the panel, never a traceback."""
-        try:
-            situation = self.situation
-            expected = expect(situation, self.costs, self.base_ms)
-            drawn = expectation_plot(expected, self._measured(), situation.megabytes)
-        except WorkbookError as error:
-            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
-            return
-        except Exception as error:  # a callback's traceback goes to a log that nobody reads
-            sentence = html.escape(f"The figure cannot be drawn: {type(error).__name__}: {error}")
-            self.reading.value = f"<p role='alert'>{sentence}</p>"
-            return
-        with self.figure.batch_update():
-            self.figure.data = ()
-            self.figure.layout = drawn.layout.update(width=WIDTH)
-            self.figure.add_traces(drawn.data)
-        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
+    def drawn(self) -> go.Figure:
+        """The figure that the controls ask for."""
+        situation = self.situation
+        expected = expect(situation, self.costs, self.base_ms)
+        return expectation_plot(expected, self._measured(), situation.megabytes)
 
     def _measured(self) -> dict[str, tuple[float, float]]:
         here = self.points[self.points["pipeline"] == self.pipeline.value]
         means = here.groupby("arrangement")[["latency_p50_ms", "requests_per_s"]].mean()
         return {str(name): (row["latency_p50_ms"], row["requests_per_s"]) for name, row in means.iterrows()}
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
-        bundle = dict(self.widget._repr_mimebundle_(**options))
-        standing = json.loads(self.figure.to_json())
-        del standing["layout"]["width"]
-        return {**bundle, STATIC_FIGURE: standing}

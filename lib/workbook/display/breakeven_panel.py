@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,11 +19,10 @@ from workbook.analysis.breakeven import (
     recommendation,
 )
 from workbook.display.drawing import new_figure
+from workbook.display.panel import Panel
 from workbook.display.scales import ticks_for
 from workbook.display.theme import COLOURS, DASHES, INK
-from workbook.display.widgets import STATIC_FIGURE, WIDTH
 from workbook.display.wording import number
-from workbook.errors import WorkbookError
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -91,7 +88,7 @@ def flip_sentence(flip: BreakEven) -> str:
     )
 
 
-class BreakEvenPanel:
+class BreakEvenPanel(Panel):
     """Controls for rate, objective, price and start, the figure, and the recommendation.
 
     Attributes:
@@ -129,32 +126,12 @@ class BreakEvenPanel:
             control.observe(self.redraw, names="value")
         self.redraw()
 
-    def redraw(self, change: Any = None) -> None:
-        """Draw the figure for the controls; a mistake becomes a sentence in the panel, never a traceback."""
-        try:
-            costs = replace(
-                self.costs,
-                objective_s=self.objective.value,
-                start_s=self.start.value,
-                price_per_hour=self.price.value,
-            )
-            drawn = break_even_plot(costs, break_even(costs, *self._runs), self.rate.value)
-        except WorkbookError as error:
-            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
-            return
-        except Exception as error:  # a callback's traceback goes to a log that nobody reads
-            sentence = html.escape(f"The figure cannot be drawn: {type(error).__name__}: {error}")
-            self.reading.value = f"<p role='alert'>{sentence}</p>"
-            return
-        with self.figure.batch_update():
-            self.figure.data = ()
-            self.figure.layout = drawn.layout.update(width=WIDTH)
-            self.figure.add_traces(drawn.data)
-        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
-        bundle = dict(self.widget._repr_mimebundle_(**options))
-        standing = json.loads(self.figure.to_json())
-        del standing["layout"]["width"]
-        return {**bundle, STATIC_FIGURE: standing}
+    def drawn(self) -> go.Figure:
+        """The figure that the controls ask for."""
+        costs = replace(
+            self.costs,
+            objective_s=self.objective.value,
+            start_s=self.start.value,
+            price_per_hour=self.price.value,
+        )
+        return break_even_plot(costs, break_even(costs, *self._runs), self.rate.value)

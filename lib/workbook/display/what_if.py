@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.prediction import PipelineCosts, Prediction, predict
 from workbook.display.drawing import new_figure
+from workbook.display.panel import Panel
 from workbook.display.theme import COLOURS, INK
-from workbook.display.widgets import STATIC_FIGURE, WIDTH
-from workbook.errors import WorkbookError
 from workbook.serving.ensemble_spec import EnsembleVariant
 
 if TYPE_CHECKING:
@@ -79,7 +76,7 @@ def _is_same(measured: pd.DataFrame, variant: EnsembleVariant) -> Any:
     return same
 
 
-class WhatIfPanel:
+class WhatIfPanel(Panel):
     """Sliders, a figure and its reading.
 
     Attributes:
@@ -131,22 +128,6 @@ class WhatIfPanel:
             hop=self.hop.value,
         )
 
-    def redraw(self, change: Any = None) -> None:
-        """Draw what the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
-        try:
-            drawn = draw_what_if(self.costs, self.variant, self.measured, self.bound_per_s)
-        except WorkbookError as error:
-            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
-            return
-        with self.figure.batch_update():
-            self.figure.data = ()
-            self.figure.layout = drawn.layout.update(width=WIDTH)
-            self.figure.add_traces(drawn.data)
-        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
-        bundle = dict(self.widget._repr_mimebundle_(**options))
-        standing = json.loads(self.figure.to_json())
-        del standing["layout"]["width"]
-        return {**bundle, STATIC_FIGURE: standing}
+    def drawn(self) -> go.Figure:
+        """The figure that the controls ask for."""
+        return draw_what_if(self.costs, self.variant, self.measured, self.bound_per_s)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbook.analysis.summaries import latency_table
 from workbook.display.latency_plots import box_plot, trace_over_time, violin_plot
-from workbook.errors import SettingError, WorkbookError
+from workbook.display.panel import Panel
+from workbook.errors import SettingError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
 QUANTITIES = {"one request or batch": "latency_ms", "one row": "ms_per_row"}
 KINDS = ("box", "violin", "over time")
-WIDTH = 860
-"""Pixels. A FigureWidget measures its place before it has one and would stay at 700."""
-STATIC_FIGURE = "application/vnd.workbook.figure+json"
-"""Mime type of the figure as it stands, for the report: JupyterLab knows no such type and draws the panel itself."""
 
 
 def latency_panel(*records: pd.DataFrame) -> LatencyPanel:
@@ -48,7 +43,7 @@ def draw_latencies(
     raise SettingError(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}.")
 
 
-class LatencyPanel:
+class LatencyPanel(Panel):
     """Controls, a figure and its reading.
 
     Attributes:
@@ -78,28 +73,6 @@ class LatencyPanel:
             control.observe(self.redraw, names="value")
         self.redraw()
 
-    def redraw(self, change: Any = None) -> None:
-        """Draw the figure that the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
-        try:
-            drawn = draw_latencies(
-                self.latencies, self.arms.value, self.quantity.value, self.scale.value, self.kind.value
-            )
-        except WorkbookError as error:
-            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
-            return
-        except Exception as error:  # a callback's traceback goes to a log that nobody reads
-            sentence = html.escape(f"The figure cannot be drawn: {type(error).__name__}: {error}")
-            self.reading.value = f"<p role='alert'>{sentence}</p>"
-            return
-        with self.figure.batch_update():
-            self.figure.data = ()
-            self.figure.layout = drawn.layout.update(width=WIDTH)
-            self.figure.add_traces(drawn.data)
-        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
-        bundle = dict(self.widget._repr_mimebundle_(**options))
-        standing = json.loads(self.figure.to_json())
-        del standing["layout"]["width"]
-        return {**bundle, STATIC_FIGURE: standing}
+    def drawn(self) -> go.Figure:
+        """The figure that the controls ask for."""
+        return draw_latencies(self.latencies, self.arms.value, self.quantity.value, self.scale.value, self.kind.value)

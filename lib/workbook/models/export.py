@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +13,7 @@ from workbook.artifacts import build_once, file_sha256
 from workbook.errors import ModelError
 from workbook.models.e5 import Encoder, mean_pool
 from workbook.models.parity import parity_table
+from workbook.models.quiet import quiet_libraries
 from workbook.models.sessions import open_session
 
 if TYPE_CHECKING:
@@ -140,7 +137,7 @@ def _write(encoder: Encoder, folder: Path, external: bool) -> None:
     mask[1, 4:] = 0
     axes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     try:
-        with _silence():
+        with quiet_libraries():
             program: Any = torch.onnx.export(
                 with_pooling(encoder.module),
                 (ids, mask),
@@ -194,20 +191,3 @@ def with_pooling(module: nn.Module) -> nn.Module:
 
 def _weight_bytes(module: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in module.parameters())
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keep the exporter's progress lines and warnings out of a notebook; errors still rise."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
