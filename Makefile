@@ -42,7 +42,7 @@ test: setup ## run all tests: style, types, units, the real server, every notebo
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/python -m pytest
 
 lab: setup ## open the notebooks in JupyterLab
-	@$(BIN)/jupyter lab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+	@$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
 clean: ## remove what was built (exports, samples, environments), but not the runs
 	rm -rf artifacts .venv .venv-server
