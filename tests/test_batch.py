@@ -9,9 +9,9 @@ import pytest
 
 from tiny_encoder import save_tiny
 from workbook.errors import LoadError, SettingError
-from workbook.measuring.batch import BatchJob, run_batch
-from workbook.measuring.batches import Batch, count_tokens, cut_rows, make_batches, restore_order
-from workbook.measuring.engines import TorchEngine
+from workbook.measuring.corpus.batches import Batch, count_tokens, cut_rows, make_batches, restore_order
+from workbook.measuring.offline.batch import BatchJob, run_batch
+from workbook.measuring.offline.engines import TorchEngine
 from workbook.measuring.records import BATCH_COLUMNS, read_records
 from workbook.models.e5 import Encoder, Tokens, embed, load_encoder
 
@@ -56,7 +56,7 @@ def test_one_length_for_all(encoder):
 
 
 def test_lengths_are_counted_across_pieces(encoder, monkeypatch):
-    monkeypatch.setattr("workbook.measuring.batches._TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("workbook.measuring.corpus.batches._TEXTS_AT_ONCE", 2)
     assert count_tokens(encoder, TEXTS).tolist() == [5, 7, 5, 6, 8]
 
 

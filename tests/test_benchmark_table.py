@@ -19,12 +19,12 @@ from workbook.analysis.benchmark_table import (
     wide_table,
 )
 from workbook.errors import SettingError
-from workbook.measuring.batches import Batch
-from workbook.measuring.benchmark import Cell, benchmark_variants
+from workbook.measuring.corpus.batches import Batch
 from workbook.measuring.floor import Floor
+from workbook.measuring.online.scenario import Load, LoadResult
 from workbook.measuring.records import REQUEST_COLUMNS
-from workbook.measuring.scenario import Load, LoadResult
-from workbook.measuring.workloads import Workload
+from workbook.measuring.variants.benchmark import Cell, benchmark_variants
+from workbook.measuring.variants.workloads import Workload
 from workbook.models.variants import VariantModel, find_variant
 from workbook.serving.statistics import ModelStatistics
 from workbook.settings import Settings

@@ -15,10 +15,10 @@ from workbook.analysis.copy_costs import compare_sizes, hop_costs, relay_bytes
 from workbook.display.arrangement_panel import OWN, ArrangementPanel
 from workbook.display.copies_plots import arrangement_plot, copy_cost_plot, ladder_plot
 from workbook.errors import SettingError
-from workbook.measuring import copies
-from workbook.measuring.bandwidth import measure_copy_rates, measure_gather
-from workbook.measuring.copy_counter import CountedCopy, counted_row, counter_environment, read_counted
-from workbook.measuring.transport_ladder import HTTP_JSON, IN_PROCESS, _load_stage, ladder_table, measure_ladder
+from workbook.measuring.copies import sizes as copies
+from workbook.measuring.copies.bandwidth import measure_copy_rates, measure_gather
+from workbook.measuring.copies.counter import CountedCopy, counted_row, counter_environment, read_counted
+from workbook.measuring.online.transport_ladder import HTTP_JSON, IN_PROCESS, _load_stage, ladder_table, measure_ladder
 from workbook.serving.arrangements import relay_pipeline
 
 

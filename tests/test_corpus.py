@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import CorpusError, SettingError
-from workbook.measuring.corpus import MAX_CHARACTERS, Corpus, clean_text, load_corpus
+from workbook.measuring.corpus.reading import MAX_CHARACTERS, Corpus, clean_text, load_corpus
 
 HEADER = b"id,text\n"
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from workbook.errors import NotComparableError, SettingError
-from workbook.measuring.ensemble_conditions import EnsembleConditions, require_same_conditions
+from workbook.measuring.ensemble.conditions import EnsembleConditions, require_same_conditions
 
 ALIKE = EnsembleConditions(
     images_per_request=1,

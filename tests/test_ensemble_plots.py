@@ -13,11 +13,11 @@ from workbook.display.search_plots import curve_plot, search_plot
 from workbook.display.segmentation_pictures import picture_of_masks
 from workbook.display.timeline_plots import timeline_plot
 from workbook.display.what_if import WhatIfPanel
-from workbook.measuring.ensemble_ablations import Predicted, beside_published, what_reappears
-from workbook.measuring.ensemble_conditions import EnsembleConditions
-from workbook.measuring.ensemble_runs import Point
-from workbook.measuring.ensemble_study import Case
-from workbook.measuring.images import Images
+from workbook.measuring.ensemble.ablations import Predicted, beside_published, what_reappears
+from workbook.measuring.ensemble.conditions import EnsembleConditions
+from workbook.measuring.ensemble.images import Images
+from workbook.measuring.ensemble.runs import Point
+from workbook.measuring.ensemble.study import Case
 from workbook.runs import Run, write_json
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant, pin_apart
 

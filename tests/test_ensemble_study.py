@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from workbook.errors import NotComparableError
-from workbook.measuring import ensemble_study
-from workbook.measuring.ensemble_conditions import EnsembleConditions
-from workbook.measuring.ensemble_runs import Point, Probe
-from workbook.measuring.ensemble_study import Case, Study
-from workbook.measuring.images import ImageRequest, Images, decode_mask, mask_agreement, requests_for
+from workbook.measuring.ensemble import study as ensemble_study
+from workbook.measuring.ensemble.conditions import EnsembleConditions
+from workbook.measuring.ensemble.images import ImageRequest, Images, decode_mask, mask_agreement, requests_for
+from workbook.measuring.ensemble.runs import Point, Probe
+from workbook.measuring.ensemble.study import Case, Study
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 
 ALIKE = EnsembleConditions(

@@ -7,12 +7,12 @@ import pytest
 
 from tiny_encoder import save_tiny
 from workbook.errors import LoadError, SettingError
-from workbook.measuring.article_loop import run_article_loop
-from workbook.measuring.batches import make_batches, restore_order
-from workbook.measuring.bench import shares
-from workbook.measuring.fast_batch import StreamPool, cut_by_tokens, make_token_batches
-from workbook.measuring.peers import open_peer
-from workbook.measuring.protocol import CLS, Protocol
+from workbook.measuring.comparison.bench import shares
+from workbook.measuring.comparison.protocol import CLS, Protocol
+from workbook.measuring.corpus.batches import make_batches, restore_order
+from workbook.measuring.offline.article_loop import run_article_loop
+from workbook.measuring.offline.fast_batch import StreamPool, cut_by_tokens, make_token_batches
+from workbook.measuring.offline.peers import open_peer
 from workbook.measuring.records import BATCH_COLUMNS, read_records
 from workbook.models.e5 import Encoder, embed, load_encoder
 from workbook.models.export import ExportedModel, export_onnx

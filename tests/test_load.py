@@ -11,13 +11,13 @@ import pytest
 
 from fake_triton import FakeTriton
 from workbook.errors import LoadError, ServerError, SettingError
-from workbook.measuring.batches import Batch
-from workbook.measuring.capacity import capacity_warning
-from workbook.measuring.load import Load, measure_load, send_all
+from workbook.measuring.corpus.batches import Batch
+from workbook.measuring.online.capacity import capacity_warning
+from workbook.measuring.online.load import Load, measure_load, send_all
+from workbook.measuring.online.requests import prepare_requests
+from workbook.measuring.online.transports import GrpcAnswer, open_transport
+from workbook.measuring.online.windows import WARM_UP, Window, WindowClock, is_stable
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
-from workbook.measuring.requests import prepare_requests
-from workbook.measuring.transports import GrpcAnswer, open_transport
-from workbook.measuring.windows import WARM_UP, Window, WindowClock, is_stable
 
 
 def batch(number: int, rows: int = 2, width: int = 3) -> Batch:

@@ -13,10 +13,10 @@ import pytest
 from fake_triton import FakeTriton
 from workbook.analysis.open_loop import summarise_open_loop
 from workbook.errors import LoadError, SettingError
-from workbook.measuring.batches import Batch
-from workbook.measuring.knee import find_knee
-from workbook.measuring.load import Load
-from workbook.measuring.open_loop import OpenLoop, arrival_times_s, measure_open_loop
+from workbook.measuring.corpus.batches import Batch
+from workbook.measuring.online.knee import find_knee
+from workbook.measuring.online.load import Load
+from workbook.measuring.online.open_loop import OpenLoop, arrival_times_s, measure_open_loop
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 
 MS = 1_000_000

@@ -9,10 +9,10 @@ import pytest
 
 from fake_triton import FakeTriton
 from workbook.errors import LoadError, SettingError
-from workbook.measuring.agreement import agreement_table, compare_with_perf_analyzer
-from workbook.measuring.batches import Batch
-from workbook.measuring.load import Load
-from workbook.measuring.perf_analyzer import (
+from workbook.measuring.corpus.batches import Batch
+from workbook.measuring.online.agreement import agreement_table, compare_with_perf_analyzer
+from workbook.measuring.online.load import Load
+from workbook.measuring.online.perf_analyzer import (
     find_perf_analyzer,
     perf_analyzer_command,
     perf_analyzer_version,

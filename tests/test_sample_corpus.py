@@ -7,8 +7,8 @@ import pytest
 
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
-from workbook.measuring.corpus import load_corpus
-from workbook.measuring.sample_corpus import ROWS, sample_rows, write_rows
+from workbook.measuring.corpus.reading import load_corpus
+from workbook.measuring.corpus.sample import ROWS, sample_rows, write_rows
 from workbook.models.e5 import Encoder, load_encoder
 
 # Of seed 0; the same on every Python. Changes only with the generator, and then the statistics below must hold again.

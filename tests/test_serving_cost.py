@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbook.measuring.serving_cost import IN_PROCESS, ServingCost
+from workbook.measuring.variants.serving_cost import IN_PROCESS, ServingCost
 
 RUNS = {
     IN_PROCESS: [40.0, 20.0, 40.0, 20.0],

@@ -12,7 +12,7 @@ import pytest
 from test_notebooks import check_results
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
-from workbook.measuring.study import find_run, open_study
+from workbook.measuring.comparison.study import find_run, open_study
 from workbook.runs import open_run
 from workbook.settings import PARAMETERS_DIR, Settings, read_parameter_file
 

@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 
 from workbook.errors import SettingError
-from workbook.measuring.protocol import Protocol
-from workbook.measuring.switches import Plan, make_plan
+from workbook.measuring.comparison.protocol import Protocol
+from workbook.measuring.comparison.switches import Plan, make_plan
 
 
 def plan(**changes: object) -> Plan:

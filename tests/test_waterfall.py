@@ -6,8 +6,8 @@ import pytest
 
 from workbook.analysis.split import PARTS, LatencySplit
 from workbook.analysis.waterfall import account, effects_over_orders, ratio_of, waterfall
-from workbook.measuring.protocol import Protocol
-from workbook.measuring.switches import make_plan
+from workbook.measuring.comparison.protocol import Protocol
+from workbook.measuring.comparison.switches import make_plan
 
 PLAN = make_plan(on_gpu=False, precision="fp32", pad_to=128, streams=2, in_flight=3, batch_size=32)
 FAIR = {switch.name for switch in PLAN.fair}

@@ -10,9 +10,9 @@ from workbook.analysis.waterfall import effects_over_orders, ratio_of, waterfall
 from workbook.display.breakeven_panel import break_even_plot, flip_sentence
 from workbook.display.regime_map import regime_map, regime_ratios
 from workbook.display.waterfall_plots import order_plot, same_arm_plot, waterfall_plot, waterfall_table
-from workbook.measuring.protocol import Protocol
-from workbook.measuring.regimes import REGIME_COLUMNS, Regime, make_regimes
-from workbook.measuring.switches import make_plan
+from workbook.measuring.comparison.protocol import Protocol
+from workbook.measuring.comparison.regimes import REGIME_COLUMNS, Regime, make_regimes
+from workbook.measuring.comparison.switches import make_plan
 
 PLAN = make_plan(on_gpu=False, precision="fp32", pad_to=128, streams=2, in_flight=3, batch_size=32)
 FAIR = {switch.name for switch in PLAN.fair}

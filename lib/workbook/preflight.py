@@ -20,8 +20,8 @@ def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
     Raises:
         SettingError, CorpusError, ModelError, SetupError, ServerError: what is wrong, before any work.
     """
-    from workbook.measuring.corpus import load_corpus
-    from workbook.measuring.perf_analyzer import find_perf_analyzer
+    from workbook.measuring.corpus.reading import load_corpus
+    from workbook.measuring.online.perf_analyzer import find_perf_analyzer
     from workbook.models.sources import check_source
     from workbook.models.variants import find_variant
     from workbook.serving.server import resolve_kind

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from workbook.analysis.benchmark_table import benchmark_table
-from workbook.measuring.benchmark import SHARED_MEMORY, measure_axes
-from workbook.measuring.rate_sweep import measure_rates, search_knee
-from workbook.measuring.sample_corpus import sample_rows
-from workbook.measuring.workloads import Workload, tweets_workload
+from workbook.measuring.corpus.sample import sample_rows
+from workbook.measuring.variants.benchmark import SHARED_MEMORY, measure_axes
+from workbook.measuring.variants.rate_sweep import measure_rates, search_knee
+from workbook.measuring.variants.workloads import Workload, tweets_workload
 from workbook.models.e5 import Encoder, load_encoder
 from workbook.models.export import export_onnx
 from workbook.models.machine import describe_machine

@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from workbook.errors import LoadError, ServerError
-from workbook.measuring.ensemble_runs import MEMBERS, Probe, measure_point
-from workbook.measuring.images import ImageRequest, Images, make_images, mask_agreement, requests_for
-from workbook.measuring.load import measure_load, send_all
+from workbook.measuring.ensemble.images import ImageRequest, Images, make_images, mask_agreement, requests_for
+from workbook.measuring.ensemble.runs import MEMBERS, Probe, measure_point
+from workbook.measuring.online.load import measure_load, send_all
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.models.segmentation import SegmentationModel, load_segmentation
 from workbook.serving.ensemble_server import EnsembleServer, start_ensemble_server

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 import tritonclient.grpc
 
-from workbook.measuring.batches import make_batches
-from workbook.measuring.shared_memory_client import send_through_shared_memory
+from workbook.measuring.corpus.batches import make_batches
+from workbook.measuring.online.shared_memory_client import send_through_shared_memory
 from workbook.models.e5 import Encoder
 from workbook.models.export import export_onnx
 from workbook.serving.handle import Server

@@ -9,9 +9,9 @@ import pytest
 
 from workbook.analysis.copy_costs import hop_costs
 from workbook.errors import LoadError
-from workbook.measuring.arrangement_study import count_copies
-from workbook.measuring.bandwidth import measure_copy_rates
-from workbook.measuring.copies import (
+from workbook.measuring.copies.bandwidth import measure_copy_rates
+from workbook.measuring.copies.counter import find_compiler
+from workbook.measuring.copies.sizes import (
     check_answers,
     measure_arrangements,
     measure_foreign_input,
@@ -19,10 +19,10 @@ from workbook.measuring.copies import (
     measure_stages,
     relay_request,
 )
-from workbook.measuring.copy_counter import find_compiler
-from workbook.measuring.load import Load
+from workbook.measuring.copies.study import count_copies
+from workbook.measuring.online.load import Load
+from workbook.measuring.online.transport_ladder import RUNGS, ladder_table, measure_ladder
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
-from workbook.measuring.transport_ladder import RUNGS, ladder_table, measure_ladder
 from workbook.runs import Run
 from workbook.serving.arrangement_server import start_arrangement_server
 from workbook.serving.arrangements import arrangement_names, relay_pipeline
@@ -66,7 +66,7 @@ def test_sizes_give_a_row_a_run_and_a_record_a_request(server: Server, tmp_path:
 
 
 def test_somebody_else_on_the_server_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbook.measuring import copies
+    from workbook.measuring.copies import sizes as copies
 
     monkeypatch.setattr(copies, "_BOOKING_S", 0.1)
     before = copies._counters(server, {"copies_relay_monolith": None})

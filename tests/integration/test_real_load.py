@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from workbook.errors import LoadError, ServerError
-from workbook.measuring.batch import BatchJob, run_batch
-from workbook.measuring.batches import Batch, make_batches, restore_order
-from workbook.measuring.load import Load, measure_load, send_all
+from workbook.measuring.corpus.batches import Batch, make_batches, restore_order
+from workbook.measuring.offline.batch import BatchJob, run_batch
+from workbook.measuring.online.load import Load, measure_load, send_all
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.models.e5 import Encoder
 from workbook.models.export import export_onnx
@@ -59,7 +59,8 @@ def test_windows_count_what_triton_counts(null_server: Server, tmp_path: Path, t
     assert result.requests_per_s > 100
     # Triton is asked while requests run: what passes between a boundary and the reading is in only one of the two
     assert result.statistics.success_count == pytest.approx(len(result.records), rel=0.1)
-    assert result.statistics.inference_count == 8 * result.statistics.success_count
+    # the two counters of a request are not raised at one instant either: each client may be between them
+    assert result.statistics.inference_count == pytest.approx(8 * result.statistics.success_count, abs=8 * concurrency)
     assert 0 < result.client_cpu_share < os.cpu_count()
     assert set(result.records["client"]) == set(range(concurrency))
     assert set(result.records["bytes_out"] > 8 * 384 * 4) == {True}

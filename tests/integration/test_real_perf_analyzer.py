@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from workbook.errors import LoadError
-from workbook.measuring.agreement import agreement_table, compare_with_perf_analyzer
-from workbook.measuring.batches import Batch, make_batches
-from workbook.measuring.capacity import measure_capacity
-from workbook.measuring.load import Load
-from workbook.measuring.perf_analyzer import find_perf_analyzer, perf_analyzer_version, run_perf_analyzer
+from workbook.measuring.corpus.batches import Batch, make_batches
+from workbook.measuring.online.agreement import agreement_table, compare_with_perf_analyzer
+from workbook.measuring.online.capacity import measure_capacity
+from workbook.measuring.online.load import Load
+from workbook.measuring.online.perf_analyzer import find_perf_analyzer, perf_analyzer_version, run_perf_analyzer
 from workbook.models.e5 import Encoder
 from workbook.serving.handle import Server
 from workbook.serving.repository import InstanceSpec, ModelSpec, TensorSpec, to_config_pbtxt

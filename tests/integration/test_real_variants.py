@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbook.analysis.quality import quality_table
-from workbook.measuring.sample_corpus import sample_rows
+from workbook.measuring.corpus.sample import sample_rows
 from workbook.models.e5 import Encoder, embed, load_encoder
 from workbook.models.export import export_onnx
 from workbook.models.machine import describe_machine

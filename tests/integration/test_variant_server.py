@@ -12,9 +12,9 @@ from serving_helpers import infer
 from tritonclient.utils import InferenceServerException
 
 from workbook.errors import LoadError, ServerError, SettingError
-from workbook.measuring.batches import Batch, make_batches
-from workbook.measuring.load import Load, send_all
-from workbook.measuring.sample_corpus import sample_rows
+from workbook.measuring.corpus.batches import Batch, make_batches
+from workbook.measuring.corpus.sample import sample_rows
+from workbook.measuring.online.load import Load, send_all
 from workbook.models.e5 import Encoder, load_encoder
 from workbook.models.export import export_onnx
 from workbook.models.machine import describe_machine

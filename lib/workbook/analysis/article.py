@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbook.analysis.settled import Settled
-    from workbook.measuring.study import Study
+    from workbook.measuring.comparison.study import Study
 
 CORPUS_ROWS, LABELLED_ROWS, ARTICLE_BATCH = 10_876, 7_613, 32
 PAIRS = (

@@ -13,8 +13,8 @@ from workbook.analysis.summaries import LITTLES_LAW_TOLERANCE, NS_PER_MS, as_jso
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbook.measuring.benchmark import Cell
     from workbook.measuring.floor import Floor
+    from workbook.measuring.variants.benchmark import Cell
     from workbook.models.variants import Variant
 
 ROW_FIELDS = (

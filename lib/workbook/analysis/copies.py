@@ -1,7 +1,7 @@
 """Which tensors are copied, how often and by whom: a ledger from the shapes and the Python backend's rules.
 
 The rules, for tensors in main memory (Triton's Python backend 2.51; each was counted in a running server, see
-`measuring.copy_counter`). A Python model runs in a process of its own, the *stub*, and shares one memory region with
+`measuring.copies.counter`). A Python model runs in a process of its own, the *stub*, and shares one memory region with
 the server:
 
 1. An output array is copied into the shared region by the stub, at the end of `execute`.
@@ -153,7 +153,7 @@ def ledger_table(copies: Sequence[Copy], rates: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         copies: from `ledger`.
-        rates: from `measuring.bandwidth.measure_copy_rates`.
+        rates: from `measuring.copies.bandwidth.measure_copy_rates`.
 
     Returns:
         A row a copy: the fields of `Copy` and `predicted_ms`.

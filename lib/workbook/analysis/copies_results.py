@@ -35,7 +35,7 @@ def arrangement_rows(
         pipelines: by name.
         sizes: by pipeline, the bytes of each tensor in a request.
         loads: of `measuring.copies.measure_arrangements`.
-        rates: of `measuring.bandwidth.measure_copy_rates`.
+        rates: of `measuring.copies.bandwidth.measure_copy_rates`.
         costs: of `copy_costs.hop_costs`.
     """
     rows = []

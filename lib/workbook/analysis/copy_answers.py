@@ -50,7 +50,7 @@ def other_backend(measured_input_ms: float, size_bytes: int, rates: pd.DataFrame
     Args:
         measured_input_ms: of `measuring.copies.measure_foreign_input`.
         size_bytes: at that size.
-        rates: of `measuring.bandwidth.measure_copy_rates`.
+        rates: of `measuring.copies.bandwidth.measure_copy_rates`.
     """
     predicted = copy_ms(REGION, size_bytes, rates)
     hidden = copy_ms(ARRAY, size_bytes, rates)

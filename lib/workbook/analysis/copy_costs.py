@@ -81,7 +81,7 @@ def hop_costs(latencies: pd.DataFrame, rates: pd.DataFrame) -> dict[str, HopCost
 
     Args:
         latencies: of `measuring.copies.SizeSweep`.
-        rates: of `measuring.bandwidth.measure_copy_rates`.
+        rates: of `measuring.copies.bandwidth.measure_copy_rates`.
 
     Raises:
         SettingError: fewer than two sizes between 1 MB and 32 MiB.
@@ -189,7 +189,7 @@ def compare_counted(counted: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         counted: of `serving.arrangement_server.count_copies`.
-        rates: of `measuring.bandwidth.measure_copy_rates`.
+        rates: of `measuring.copies.bandwidth.measure_copy_rates`.
 
     Returns:
         `counted` and `predicted_ms`, `ratio` (predicted / counted), `held`: within 20%; both empty where nothing is

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbook.analysis.prediction import Prediction
-    from workbook.measuring.ensemble_study import Case
+    from workbook.measuring.ensemble.study import Case
 
 
 def ensemble_results(

@@ -13,7 +13,7 @@ from workbook.serving.ensemble_spec import HOPS, EnsembleVariant
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbook.measuring.ensemble_runs import Point
+    from workbook.measuring.ensemble.runs import Point
 
 NEAR_BEST = 0.97
 """Configurations within 3% of the best rate count as equally fast; the lowest p99 among them is chosen."""

@@ -16,7 +16,7 @@ from workbook.serving.ensemble_spec import MEMBER_A, MEMBER_B, EnsembleVariant, 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbook.measuring.ensemble_runs import Point
+    from workbook.measuring.ensemble.runs import Point
 
 WAITING = "connections waiting for batches to fill"
 IMAGE_BYTES = 3 * 256 * 448 * 2

@@ -14,8 +14,8 @@ from workbook.analysis.intervals import Interval, ratio_interval
 from workbook.analysis.replication import TTest, naive_t_test
 from workbook.analysis.waterfall import Account, StepEffect, account, effects_over_orders, ratio_of, waterfall
 from workbook.errors import NotComparableError
-from workbook.measuring.protocol import Protocol
-from workbook.measuring.study import CEILING, MAIN, PEER, PLAIN, SWITCHES, Study, main_arms
+from workbook.measuring.comparison.protocol import Protocol
+from workbook.measuring.comparison.study import CEILING, MAIN, PEER, PLAIN, SWITCHES, Study, main_arms
 
 if TYPE_CHECKING:
     import pandas as pd

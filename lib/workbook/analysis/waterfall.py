@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbook.analysis.intervals import Interval, ratio_interval, runs_interval
-from workbook.measuring.protocol import Protocol
-from workbook.measuring.switches import Plan, State, Step
+from workbook.measuring.comparison.protocol import Protocol
+from workbook.measuring.comparison.switches import Plan, State, Step
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from workbook.measuring.ensemble_study import Case
+    from workbook.measuring.ensemble.study import Case
 
 
 def prediction_plot(predictions: pd.DataFrame, title: str = "") -> go.Figure:

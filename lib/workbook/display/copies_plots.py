@@ -60,7 +60,7 @@ def ladder_plot(table: pd.DataFrame) -> go.Figure:
     """Time to get a tensor, by its size, a line a transport; both axes logarithmic.
 
     Args:
-        table: of `measuring.transport_ladder.ladder_table`.
+        table: of `measuring.online.transport_ladder.ladder_table`.
     """
     figure = new_figure(
         "How long does an answer take to arrive, over which transport?",

@@ -12,7 +12,7 @@ from workbook.display.theme import INK
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from workbook.measuring.images import Images
+    from workbook.measuring.ensemble.images import Images
 
 
 def picture_of_masks(images: Images, count: int = 2, title: str = "") -> go.Figure:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbook.measuring.batches import Batch
-from workbook.measuring.engines import torch_threads
+from workbook.measuring.corpus.batches import Batch
+from workbook.measuring.offline.engines import torch_threads
 
 if TYPE_CHECKING:
     import torch
