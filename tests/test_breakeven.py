@@ -109,4 +109,4 @@ def test_the_panel_redraws_from_rates_alone():
     assert "nothing answers" in panel.reading.value
     panel.costs = None  # type: ignore[assignment]
     panel.redraw()
-    assert "cannot be drawn" in panel.reading.value
+    assert "cannot be drawn" in panel.error.value

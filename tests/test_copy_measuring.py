@@ -162,5 +162,5 @@ def test_panel_follows_its_sliders(panel: ArrangementPanel) -> None:
 def test_panel_explains_what_cannot_be(panel: ArrangementPanel) -> None:
     for stage in panel.stages:
         stage.value = 0
-    assert "role='alert'" in panel.reading.value
-    assert "one stage takes longer than 0" in panel.reading.value
+    assert "role='alert'" in panel.error.value
+    assert "one stage takes longer than 0" in panel.error.value

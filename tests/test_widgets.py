@@ -45,16 +45,16 @@ def test_moving_a_control_draws_the_same_figure_anew():
 def test_a_mistake_is_a_sentence_in_the_panel():
     panel = LatencyPanel(latencies())
     panel.arms.value = ()
-    assert "Choose at least one arm" in panel.reading.value
+    assert "Choose at least one arm" in panel.error.value and not panel.reading.value
     panel.arms.value = ("batch",)
-    assert "median" in panel.reading.value
+    assert "median" in panel.reading.value and not panel.error.value
 
 
 def test_a_surprise_is_a_sentence_too_and_escaped():
     panel = LatencyPanel(latencies())
     panel.latencies = panel.latencies.rename(columns={"latency_ms": "<b>"})
     panel.redraw()
-    assert "The figure cannot be drawn: KeyError: " in panel.reading.value and "<b>" not in panel.reading.value
+    assert "The figure cannot be drawn: KeyError: " in panel.error.value and "<b>" not in panel.error.value
 
 
 def test_an_unknown_kind_is_refused():
@@ -75,3 +75,10 @@ def test_the_panel_leaves_a_picture_of_itself_for_the_report():
     assert "application/vnd.jupyter.widget-view+json" in bundle
     layout = json.loads(json.dumps(bundle[STATIC_FIGURE]))["layout"]
     assert layout["title"]["text"].endswith("?") and "width" not in layout
+
+
+def test_style_sheets_and_tests_find_the_parts_by_their_classes():
+    panel = LatencyPanel(latencies())
+    assert {"workbook-panel", "workbook-panel-latency"} <= set(panel.widget._dom_classes)
+    assert "workbook-panel-error" in panel.error._dom_classes
+    assert "workbook-panel-reading" in panel.reading._dom_classes

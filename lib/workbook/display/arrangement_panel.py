@@ -18,17 +18,16 @@ OWN = "my own"
 
 
 class ArrangementPanel(Panel):
-    """Controls, a figure and its reading.
+    """Tensor, stages and instances, and what each arrangement is expected to do there.
 
     Attributes:
-        widget: what JupyterLab shows.
-        figure: the plotly FigureWidget that is drawn again in place.
-        reading: the sentence under the figure, or what went wrong.
         pipeline: a measured pipeline, whose sizes and times the sliders then take, or "my own".
         megabytes: of the tensor, a logarithmic slider; `.value` is in MB.
         stages: a slider each stage, ms.
         instances, processors: sliders.
     """
+
+    NAME = "arrangement"
 
     def __init__(
         self,
@@ -46,7 +45,6 @@ class ArrangementPanel(Panel):
             base_ms: latency of a request to a model that does nothing, ms.
         """
         import ipywidgets as widgets
-        import plotly.graph_objects as go
 
         self.costs, self.measured, self.base_ms = costs, measured, base_ms
         self.points = arrangement_points(loads)
@@ -62,14 +60,12 @@ class ArrangementPanel(Panel):
         ]
         self.instances = widgets.IntSlider(value=first.instances, min=1, max=8, description="monolith's copies", **wide)
         self.processors = widgets.IntSlider(value=first.processors, min=1, max=32, description="processors", **wide)
-        self.reading = widgets.HTML()
-        self.figure = go.FigureWidget()
         left = widgets.VBox([self.pipeline, self.megabytes, self.instances, self.processors])
-        self.widget = widgets.VBox([widgets.HBox([left, widgets.VBox(self.stages)]), self.figure, self.reading])
         self.pipeline.observe(self.take_over, names="value")
-        for control in (self.megabytes, *self.stages, self.instances, self.processors):
-            control.observe(self.redraw, names="value")
-        self.redraw()
+        self.arrange(
+            widgets.HBox([left, widgets.VBox(self.stages)]),
+            redrawn_by=(self.megabytes, *self.stages, self.instances, self.processors),
+        )
 
     @property
     def situation(self) -> Situation:

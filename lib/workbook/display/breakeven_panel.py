@@ -89,20 +89,18 @@ def flip_sentence(flip: BreakEven) -> str:
 
 
 class BreakEvenPanel(Panel):
-    """Controls for rate, objective, price and start, the figure, and the recommendation.
+    """Controls for rate, objective, price and start, the figure, and the recommendation as its reading.
 
     Attributes:
-        widget: what JupyterLab shows.
-        figure: the plotly FigureWidget that is drawn again in place.
-        reading: the recommendation, or what went wrong.
         rate, objective, price, start: the controls; set `.value` to move one.
     """
+
+    NAME = "breakeven"
 
     def __init__(
         self, costs: Costs, batch_runs: Sequence[float], online_runs: Sequence[float], rate_rows_per_s: float = 1.0
     ) -> None:
         import ipywidgets as widgets
-        import plotly.graph_objects as go
 
         self.costs, self._runs = costs, (tuple(batch_runs), tuple(online_runs))
         wide = {"layout": {"width": "430px"}, "style": {"description_width": "150px"}, "continuous_update": False}
@@ -118,13 +116,8 @@ class BreakEvenPanel(Panel):
         self.price = widgets.FloatLogSlider(
             costs.price_per_hour, min=-2, max=2, step=0.05, description="price of an hour", **wide
         )
-        self.reading = widgets.HTML()
-        self.figure = go.FigureWidget()
         controls = widgets.HBox([widgets.VBox([self.rate, self.objective]), widgets.VBox([self.start, self.price])])
-        self.widget = widgets.VBox([controls, self.figure, self.reading])
-        for control in (self.rate, self.objective, self.start, self.price):
-            control.observe(self.redraw, names="value")
-        self.redraw()
+        self.arrange(controls, redrawn_by=(self.rate, self.objective, self.start, self.price))
 
     def drawn(self) -> go.Figure:
         """The figure that the controls ask for."""

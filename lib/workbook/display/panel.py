@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbook.errors import WorkbookError
 
@@ -18,38 +19,67 @@ STATIC_FIGURE = "application/vnd.workbook.figure+json"
 
 
 class Panel:
-    """Controls, a figure and its reading; a subclass makes the three and says what to draw.
+    """Controls, a figure and its reading; a subclass makes the controls and says what to draw.
 
     Attributes:
+        NAME: of the kind of panel, in the CSS class `workbook-panel-NAME` of its box.
         widget: what JupyterLab shows.
         figure: the plotly FigureWidget that is drawn again in place.
-        reading: the HTML widget under it: the sentence of the figure, or what went wrong.
+        error: the line that says what went wrong; empty where nothing did.
+        reading: the sentence under the figure that says what to see.
     """
+
+    NAME: ClassVar[str]
 
     widget: Any
     figure: Any
+    error: Any
     reading: Any
 
     def drawn(self) -> go.Figure:
         """The figure that the controls ask for."""
         raise NotImplementedError
 
+    def arrange(self, *controls: Any, redrawn_by: Sequence[Any]) -> None:
+        """Put the controls above the figure, let it follow those of them that change it, and draw it.
+
+        Args:
+            controls: boxes and widgets, from top to bottom.
+            redrawn_by: widgets whose value the figure depends on.
+        """
+        import ipywidgets as widgets
+        import plotly.graph_objects as go
+
+        self.figure = go.FigureWidget()
+        self.error = named(widgets.HTML(), "workbook-panel-error")
+        self.reading = named(widgets.HTML(), "workbook-panel-reading")
+        box = widgets.VBox([*controls, self.figure, self.error, self.reading])
+        self.widget = named(box, "workbook-panel", f"workbook-panel-{self.NAME}")
+        for control in redrawn_by:
+            control.observe(self.redraw, names="value")
+        self.redraw()
+
     def redraw(self, change: Any = None) -> None:
         """Draw what the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
         try:
             drawn = self.drawn()
         except WorkbookError as error:
-            self.reading.value = f"<p role='alert'>{html.escape(str(error))}</p>"
+            self.complain(str(error))
             return
         except Exception as error:  # a callback's traceback goes to a log that nobody reads
-            sentence = html.escape(f"The figure cannot be drawn: {type(error).__name__}: {error}")
-            self.reading.value = f"<p role='alert'>{sentence}</p>"
+            self.complain(f"The figure cannot be drawn: {type(error).__name__}: {error}")
             return
         with self.figure.batch_update():
             self.figure.data = ()
             self.figure.layout = drawn.layout.update(width=WIDTH)
             self.figure.add_traces(drawn.data)
+        self.error.value = ""
         self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
+
+    def complain(self, sentence: str) -> None:
+        """Show what went wrong in the place of the reading, which would speak of an older figure."""
+        self.error.value = f"<p role='alert'>{html.escape(sentence)}</p>"
+        self.reading.value = ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
@@ -57,3 +87,10 @@ class Panel:
         standing = json.loads(self.figure.to_json())
         del standing["layout"]["width"]
         return {**bundle, STATIC_FIGURE: standing}
+
+
+def named(widget: Any, *classes: str) -> Any:
+    """The widget, with CSS classes by which style sheets and tests find it."""
+    for name in classes:
+        widget.add_class(name)
+    return widget

@@ -77,18 +77,16 @@ def _is_same(measured: pd.DataFrame, variant: EnsembleVariant) -> Any:
 
 
 class WhatIfPanel(Panel):
-    """Sliders, a figure and its reading.
+    """Sliders for instances, batches and delay, and what is predicted there.
 
     Attributes:
-        widget: what JupyterLab shows.
-        figure: the plotly FigureWidget that is drawn again in place.
-        reading: the sentence under the figure.
         b_instances, b_max_batch, a_delay_ms, a_max_batch, hop: the controls; set `.value` to move one.
     """
 
+    NAME = "what-if"
+
     def __init__(self, costs: PipelineCosts, base: EnsembleVariant, measured: pd.DataFrame, bound_per_s: float) -> None:
         import ipywidgets as widgets
-        import plotly.graph_objects as go
 
         self.costs, self.base, self.measured, self.bound_per_s = costs, base, measured, bound_per_s
         wide = {"description_width": "10em"}
@@ -108,13 +106,8 @@ class WhatIfPanel(Panel):
             options=delays, value=delay_ms if delay_ms in delays else 150, description="delay of A (ms)", style=wide
         )
         self.hop = widgets.ToggleButtons(options=["logits", "mask"], value=base.hop, description="B is fed")
-        self.reading = widgets.HTML()
-        self.figure = go.FigureWidget()
         controls = (self.b_instances, self.b_max_batch, self.a_max_batch, self.a_delay_ms, self.hop)
-        self.widget = widgets.VBox([widgets.VBox(list(controls)), self.figure, self.reading])
-        for control in controls:
-            control.observe(self.redraw, names="value")
-        self.redraw()
+        self.arrange(widgets.VBox(list(controls)), redrawn_by=controls)
 
     @property
     def variant(self) -> EnsembleVariant:

@@ -44,18 +44,16 @@ def draw_latencies(
 
 
 class LatencyPanel(Panel):
-    """Controls, a figure and its reading.
+    """Which arms, which time, which axis, which figure.
 
     Attributes:
-        widget: what JupyterLab shows.
-        figure: the plotly FigureWidget that is drawn again in place.
-        reading: the sentence under the figure, or what went wrong.
         arms, quantity, scale, kind: the controls; set `.value` to move one.
     """
 
+    NAME = "latency"
+
     def __init__(self, latencies: pd.DataFrame) -> None:
         import ipywidgets as widgets
-        import plotly.graph_objects as go
 
         self.latencies = latencies
         labels = list(latencies["label"].unique())
@@ -65,13 +63,8 @@ class LatencyPanel(Panel):
         self.quantity = widgets.Dropdown(options=list(QUANTITIES.items()), description="time for")
         self.scale = widgets.ToggleButtons(options=["auto", "linear", "log"], description="axis")
         self.kind = widgets.ToggleButtons(options=list(KINDS), description="figure")
-        self.reading = widgets.HTML()
-        self.figure = go.FigureWidget()
         choices = widgets.VBox([self.quantity, self.scale, self.kind])
-        self.widget = widgets.VBox([widgets.HBox([self.arms, choices]), self.figure, self.reading])
-        for control in (self.arms, self.quantity, self.scale, self.kind):
-            control.observe(self.redraw, names="value")
-        self.redraw()
+        self.arrange(widgets.HBox([self.arms, choices]), redrawn_by=(self.arms, self.quantity, self.scale, self.kind))
 
     def drawn(self) -> go.Figure:
         """The figure that the controls ask for."""
