@@ -14,8 +14,9 @@ from workbook.analysis.intervals import Interval, ratio_interval
 from workbook.analysis.replication import TTest, naive_t_test
 from workbook.analysis.waterfall import Account, StepEffect, account, effects_over_orders, ratio_of, waterfall
 from workbook.errors import NotComparableError
+from workbook.measuring.comparison.blocks import CEILING, MAIN, PEER, PLAIN, SWITCHES, main_arms
 from workbook.measuring.comparison.protocol import Protocol
-from workbook.measuring.comparison.study import CEILING, MAIN, PEER, PLAIN, SWITCHES, Study, main_arms
+from workbook.measuring.comparison.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
