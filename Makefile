@@ -39,6 +39,7 @@ run: setup ## execute the notebooks, print the headline table and the path of th
 		$(if $(CORPUS),--corpus "$$CORPUS") $(if $(SET),--set "$$SET")
 
 test: setup ## run all tests: style, types, units, the real server, every notebook
+	@$(PYTHON) lib/set_up.py --browser
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/python -m pytest
 
 lab: setup ## open the notebooks in JupyterLab

@@ -1,7 +1,8 @@
 """Makes the two virtual environments, with nothing but a bare Python: `python3 lib/set_up.py`.
 
 `.venv` holds the workbook, `.venv-server` the Triton server with the older numpy it needs. Both are made once: a stamp
-of the pins and the Python version lets a second call end at once.
+of the pins and the Python version lets a second call end at once. With `--browser` it looks after the Chromium that the
+tests drive JupyterLab with instead.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ SERVER_PINS = PROJECT_DIR / "lib" / "workbook" / "serving" / "requirements.txt"
 OLDEST, NEWEST = (3, 10), (3, 13)
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 LOG_DIR = PROJECT_DIR / "artifacts" / "set_up"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NO_BROWSER = (
+    "There is no Chromium, so the tests that open the notebooks in JupyterLab are skipped. "
+    "Debian: sudo apt-get install chromium; elsewhere put a chromium or google-chrome on PATH."
+)
 
 
 class MissingError(Exception):
@@ -45,7 +51,12 @@ def main() -> int:
     parser.add_argument(
         "--into-this-python", action="store_true", help="install the workbook here (a conda environment)"
     )
-    into_this_python = parser.parse_args().into_this_python
+    parser.add_argument("--browser", action="store_true", help="install the browser of the tests, if we may")
+    chosen = parser.parse_args()
+    if chosen.browser:
+        install_browser()
+        return 0
+    into_this_python = chosen.into_this_python
     try:
         _with_system_packages(_check_system)
     except MissingError as missing:
@@ -62,6 +73,55 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nset-up: stopped. Run it again to go on.", file=sys.stderr)
         return 130
+
+
+def find_browser() -> str | None:
+    """Path of a Chromium; None where there is none.
+
+    A snap (what Ubuntu's package brings) is passed over: it is shut in and cannot be driven from outside.
+    """
+    found = (shutil.which(name) for name in BROWSERS)
+    return next((path for path in found if path and not _is_snap(path)), None)
+
+
+def _is_snap(program: str) -> bool:
+    if "/snap/" in program:
+        return True
+    with Path(program).open("rb") as file:  # or a script that starts one
+        return b"/snap/bin/" in file.read(4096)
+
+
+def install_browser() -> None:
+    """Install Debian's Chromium where there is none and we may; otherwise say in one line how to get it."""
+    if find_browser():
+        return
+    if shutil.which("apt-get") and _as_root() is not None:
+        print("set-up: installing Chromium for the tests in JupyterLab (apt-get install chromium)", flush=True)
+        if _apt_install("chromium") and find_browser():
+            return
+    print(f"set-up: {NO_BROWSER}", flush=True)
+
+
+def _as_root() -> list[str] | None:
+    """What to put before a command that root has to run: nothing, sudo where it asks for no password; None: neither."""
+    if os.geteuid() == 0:
+        return []
+    sudo = ["sudo", "--non-interactive"]
+    may = shutil.which("sudo") and subprocess.run([*sudo, "true"], check=False, capture_output=True).returncode == 0
+    return sudo if may else None
+
+
+def _apt_install(package: str) -> bool:
+    """Install it; where that fails read the package lists anew, which a fresh machine has none of, and try again."""
+    apt = [*(_as_root() or []), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
+    install = [*apt, "install", "--yes", "--no-install-recommends", package]
+    LOG_DIR.mkdir(parents=True, exist_ok=True)
+    with (LOG_DIR / "browser.log").open("w") as log:
+        for command in (install, [*apt, "update"], install):
+            code = subprocess.run(command, check=False, stdout=log, stderr=subprocess.STDOUT).returncode
+            if command is install and code == 0:
+                return True
+    return False
 
 
 @contextmanager

@@ -60,3 +60,74 @@ def test_ctrl_c_is_one_line(
     monkeypatch.setattr(sys, "argv", ["set_up.py"])
     assert set_up.main() == 130
     assert capsys.readouterr().err.strip() == "set-up: stopped. Run it again to go on."
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that alone is on PATH; what its programs were called with is in `calls`."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
+def add_program(folder: Path, name: str, script: str = "") -> None:
+    program = folder / name
+    program.write_text(f'#!/bin/sh\necho {name} "$@" >> {folder}/calls\n{script}\n')
+    program.chmod(0o755)
+
+
+def calls(folder: Path) -> list[str]:
+    log = folder / "calls"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_a_browser_that_is_there_is_left_alone_and_a_snap_is_none(
+    set_up: ModuleType, system: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_program(system, "chromium-browser", "exec /snap/bin/chromium")
+    assert set_up.find_browser() is None
+    add_program(system, "chromium")
+    assert set_up.find_browser() == str(system / "chromium")
+    set_up.install_browser()
+    assert (capsys.readouterr().out, calls(system)) == ("", [])
+
+
+def test_root_installs_the_browser_and_reads_the_package_lists_where_there_are_none(
+    set_up: ModuleType, system: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(set_up.os, "geteuid", lambda: 0)
+    add_program(system, "env", 'shift; exec "$@"')
+    browser = system / "chromium"
+    install = f"[ -e {system}/lists ] && : > {browser} && /bin/chmod +x {browser}"
+    add_program(system, "apt-get", f'[ "$2" = update ] && exec /usr/bin/touch {system}/lists\n{install}')
+    set_up.install_browser()
+    asked = [line for line in calls(system) if line.startswith("apt-get")]
+    assert [line.split()[2] for line in asked] == ["install", "update", "install"]
+    assert asked[0].endswith("--no-install-recommends chromium")
+    assert capsys.readouterr().out.splitlines() == [
+        "set-up: installing Chromium for the tests in JupyterLab (apt-get install chromium)"
+    ]
+
+
+def test_who_may_not_install_is_told_how_to_and_goes_on(
+    set_up: ModuleType, system: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(set_up.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sys, "argv", ["set_up.py", "--browser"])
+    add_program(system, "apt-get")
+    add_program(system, "sudo", "exit 1")  # asks for a password
+    assert set_up.main() == 0
+    assert calls(system) == ["sudo --non-interactive true"]
+    assert capsys.readouterr().out == f"set-up: {set_up.NO_BROWSER}\n"
+
+
+def test_sudo_without_a_password_installs_the_browser(
+    set_up: ModuleType, system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_up.os, "geteuid", lambda: 1000)
+    add_program(system, "apt-get")
+    add_program(system, "sudo")
+    set_up.install_browser()
+    wanted = "sudo --non-interactive env DEBIAN_FRONTEND=noninteractive apt-get -qq install"
+    assert calls(system)[-1].startswith(wanted)
