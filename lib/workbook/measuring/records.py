@@ -96,6 +96,36 @@ class RecordWriter:
         self.close()
 
 
+def batch_record(
+    arm: str,
+    run: int,
+    batch: int,
+    first_row: int,
+    times_ns: tuple[int, int, int, int],
+    *,
+    rows: int,
+    real_tokens: int,
+    padded_tokens: int,
+    error: str = "",
+) -> dict[str, Any]:
+    """One row of BATCH_COLUMNS; `times_ns` are start, tokenised, inferred and pooled."""
+    start_ns, tokenised_ns, inferred_ns, pooled_ns = times_ns
+    return {
+        "arm": arm,
+        "run": run,
+        "batch": batch,
+        "first_row": first_row,
+        "start_ns": start_ns,
+        "tokenised_ns": tokenised_ns,
+        "inferred_ns": inferred_ns,
+        "pooled_ns": pooled_ns,
+        "rows": rows,
+        "real_tokens": real_tokens,
+        "padded_tokens": padded_tokens,
+        "error": error,
+    }
+
+
 def read_records(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
     """Read a records file; a last line cut off by a crash is left out."""
     import pandas as pd

@@ -20,7 +20,7 @@ from workbook.errors import LoadError
 from workbook.measuring.comparison.protocol import Protocol
 from workbook.measuring.corpus.batches import Batch
 from workbook.measuring.offline.engines import torch_threads
-from workbook.measuring.records import BATCH_COLUMNS, RecordWriter
+from workbook.measuring.records import BATCH_COLUMNS, RecordWriter, batch_record
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -80,22 +80,17 @@ def run_article_loop(
                 raise LoadError(
                     f"batch {number} failed: {type(error).__name__}: {error}. Records so far are kept."
                 ) from error
-            writer.append(
-                {
-                    "arm": arm,
-                    "run": run,
-                    "batch": number,
-                    "first_row": batch.first_row,
-                    "start_ns": start_ns,
-                    "tokenised_ns": tokenised_ns,
-                    "inferred_ns": inferred_ns,
-                    "pooled_ns": pooled_ns,
-                    "rows": batch.rows,
-                    "real_tokens": tokens.real_tokens,
-                    "padded_tokens": tokens.padded_tokens,
-                    "error": "",
-                }
+            record = batch_record(
+                arm,
+                run,
+                number,
+                batch.first_row,
+                (start_ns, tokenised_ns, inferred_ns, pooled_ns),
+                rows=batch.rows,
+                real_tokens=tokens.real_tokens,
+                padded_tokens=tokens.padded_tokens,
             )
+            writer.append(record)
             embeddings.append(np.asarray(pooled, np.float32))
     return embeddings
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from workbook.errors import LoadError, SettingError
 from workbook.measuring.comparison.protocol import SENTENCE
 from workbook.measuring.corpus.batches import Batch
-from workbook.measuring.records import BATCH_COLUMNS, RecordWriter
+from workbook.measuring.records import BATCH_COLUMNS, RecordWriter, batch_record
 
 if TYPE_CHECKING:
     from workbook.models.e5 import Encoder
@@ -146,7 +146,17 @@ class StreamPool:
                     return
                 done_ns = time.perf_counter_ns()
                 began_ns = taken_ns if number or started_ns is None else started_ns
-                writer.append(_record(batch, arm, run, number, (began_ns, taken_ns, done_ns, done_ns)))
+                record = batch_record(
+                    arm,
+                    run,
+                    number,
+                    batch.first_row,
+                    (began_ns, taken_ns, done_ns, done_ns),
+                    rows=batch.rows,
+                    real_tokens=batch.real_tokens,
+                    padded_tokens=batch.padded_tokens,
+                )
+                writer.append(record)
 
         with RecordWriter(records_path, BATCH_COLUMNS) as writer:
             threads = [threading.Thread(target=work, args=(compute,), daemon=True) for compute in self.computes]
@@ -157,24 +167,6 @@ class StreamPool:
         if failures:
             raise LoadError(f"{failures[0]}. Records so far are kept.")
         return cast("list[NDArray[np.float32]]", embeddings)
-
-
-def _record(batch: Batch, arm: str, run: int, number: int, times_ns: tuple[int, int, int, int]) -> dict[str, Any]:
-    start_ns, tokenised_ns, inferred_ns, pooled_ns = times_ns
-    return {
-        "arm": arm,
-        "run": run,
-        "batch": number,
-        "first_row": batch.first_row,
-        "start_ns": start_ns,
-        "tokenised_ns": tokenised_ns,
-        "inferred_ns": inferred_ns,
-        "pooled_ns": pooled_ns,
-        "rows": batch.rows,
-        "real_tokens": batch.real_tokens,
-        "padded_tokens": batch.padded_tokens,
-        "error": "",
-    }
 
 
 def _open_onnxruntime(path: Path, streams: int, threads: int, output: str) -> list[Compute]:
