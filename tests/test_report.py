@@ -33,7 +33,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.sources, self.headings, self.ids, self.labels, self.links = [], [], [], [], []
+        self.sources, self.headings, self.ids, self.described, self.links = [], [], [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -48,8 +48,8 @@ class Page(HTMLParser):
             self.ids.append(found["id"])
         if tag == "a":
             self.links.append(found.get("href", ""))
-        if found.get("role") == "img":
-            self.labels.append(found.get("aria-label"))
+        if "aria-describedby" in found:
+            self.described.append(found["aria-describedby"])
 
 
 def notebook(path, *cells):
@@ -99,7 +99,8 @@ def test_a_run_of_executed_notebooks(run, monkeypatch):
     assert text.count("plotly.js v") == 1
     assert text.index("Online or batch?") < text.index("Batch is 2.00 times") < text.index("headline-figure")
     assert text.count('class="label"') == 3  # the fourth number is not for the first screen
-    assert len(page.labels) == 3 and all(len(label) > 20 for label in page.labels)
+    assert len(page.described) == 3 and set(page.described) <= set(page.ids)
+    assert len(re.findall(r'<p class="unseen" id="[^"]+">[^<]{20,}</p>', text)) == 3
     assert "widget-view" not in text and "Interactive in JupyterLab" in text
     assert (
         page.headings.count(1) == 1 and max(b - a for a, b in zip(page.headings, page.headings[1:], strict=False)) <= 1
@@ -156,7 +157,8 @@ def test_pictures_from_elsewhere_become_their_words(run):
     )
     text = build_report(run.directory).read_text()
     assert "[a chart]" in text and Page(text).sources == []
-    assert '<div class="scroll" tabindex="0"><table>' in text
+    assert '<div aria-label="table" class="scroll" role="group" tabindex="0"><table>' in text
+    assert '<th scope="col">a</th>' in text
 
 
 def test_a_notebook_without_a_heading_gets_its_name(run):

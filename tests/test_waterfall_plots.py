@@ -30,8 +30,8 @@ def test_the_waterfall_starts_and_ends_where_it_says():
     names = list(figure.layout.yaxis.ticktext)
     assert len(names) == len(effects) + 3
     assert (names[0], names[-1]) == (
-        "<b>the article's protocol</b><br><b>1.50</b>",
-        "<b>both tuned</b><br><b>1.10</b>",
+        "<b>the article's protocol</b>  <b>1.50</b>",
+        "<b>both tuned</b>  <b>1.10</b>",
     )
     assert figure.layout.xaxis.type == "log"
     areas = [trace for trace in figure.data if trace.fill == "toself"]

@@ -10,8 +10,8 @@ from workbook.analysis.split import PARTS, LatencySplit
 from workbook.analysis.summaries import arm_labels
 from workbook.display.drawing import dots, fill, name_rows, new_figure, spread_out
 from workbook.display.readings import reading_of_parity, reading_of_split, reading_of_throughput
-from workbook.display.scales import ticks_for
-from workbook.display.theme import COLOURS, DASHES, INK, SYMBOLS
+from workbook.display.scales import powers_of_ten, ticks_for
+from workbook.display.theme import COLOURS, DASHES, HALO, INK, SYMBOLS
 from workbook.display.wording import milliseconds, number
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def latency_split_bars(splits: Mapping[str, LatencySplit], title: str = "") -> g
                 textposition="inside",
                 insidetextanchor="middle",
                 textangle=0,
-                textfont={"color": "white" if place in (0, 4) else INK, "size": 14},
+                textfont={"color": INK, "size": 14, "shadow": HALO},
                 hovertemplate=f"{words}: %{{x:.4g}} ms<extra></extra>",
             )
         )
@@ -133,7 +133,9 @@ def parity_plot(parity: pd.DataFrame, title: str = "") -> go.Figure:
         )
     figure.update_layout(showlegend=True)
     figure.update_xaxes(title_text="length (tokens)", type="log", **ticks_for(parity["sequence"], every=True))
-    return figure.update_yaxes(title_text="largest difference", type="log", exponentformat="power", dtick=1)
+    errors = parity["max_abs_error"][parity["max_abs_error"] > 0]
+    ticks = powers_of_ten(errors.min(), errors.max()) if len(errors) else {}
+    return figure.update_yaxes(title_text="largest difference", type="log", **ticks)
 
 
 def throughput_runs(*summaries: pd.DataFrame) -> pd.DataFrame:

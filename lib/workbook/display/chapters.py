@@ -67,7 +67,8 @@ def read_chapter(path: Path) -> Chapter:
 def figure_html(figure: Mapping[str, Any], anchor: str) -> str:
     """A plotly figure as HTML that the page's script fills in.
 
-    The title becomes the caption, where it wraps on a narrow screen; the reading becomes the text alternative.
+    The title becomes the caption, where it wraps on a narrow screen; the reading becomes the text alternative, which
+    stands beside the drawing, since the drawing has buttons of its own and so cannot be one picture.
     """
     layout = dict(figure.get("layout", {}))
     title = _title(layout.pop("title", {}))
@@ -75,13 +76,20 @@ def figure_html(figure: Mapping[str, Any], anchor: str) -> str:
         layout["margin"] = {**layout.get("margin", {}), "t": 32}
     reading = (layout.get("meta") or {}).get("reading") or title[0] or "figure"
     data = json.dumps({"data": figure.get("data", []), "layout": layout}).replace("</", "<\\/")
-    caption = f"<figcaption>{title[0]}<small>{title[1]}</small></figcaption>" if title[0] else ""
+    subtitle = f"<small>{_in_one_line(title[1])}</small>" if title[1] else ""
+    caption = f'<figcaption id="{anchor}-title">{_in_one_line(title[0])}{subtitle}</figcaption>' if title[0] else ""
+    named = f'aria-labelledby="{anchor}-title"' if caption else 'aria-label="figure"'
     return (
-        f'<figure class="plot">{caption}'
-        f'<div role="img" aria-label="{html.escape(reading)}" data-figure="{anchor}" '
-        f'style="min-height:{int(layout.get("height") or 400)}px"></div>'
+        f'<figure class="plot" {named} aria-describedby="{anchor}-reading">{caption}'
+        f'<p class="unseen" id="{anchor}-reading">{html.escape(reading)}</p>'
+        f'<div data-figure="{anchor}" style="min-height:{int(layout.get("height") or 400)}px"></div>'
         f'<script type="application/json" id="{anchor}">{data}</script></figure>'
     )
+
+
+def _in_one_line(text: str) -> str:
+    """A title broken for one width, to be broken anew by the page."""
+    return re.sub(r"\s*<br>\s*", " ", text)
 
 
 def _report_data(data: Mapping[str, Any], anchor: str) -> dict[str, Any]:
@@ -136,7 +144,11 @@ def _tidy(body: str, anchor: str) -> tuple[str, str]:
         soup.insert(0, added)
     _make_ids_unique(soup, anchor)
     for table in soup.find_all("table"):
-        table.wrap(soup.new_tag("div", attrs={"class": "scroll", "tabindex": "0"}))
+        _name_headers(table)
+        words = table.caption.get_text(" ", strip=True) if table.caption else "table"
+        table.wrap(
+            soup.new_tag("div", attrs={"class": "scroll", "tabindex": "0", "role": "group", "aria-label": words})
+        )
     for cell in soup.find_all("td"):
         if len(cell.get_text()) > LONG_CELL:
             cell["class"] = f"{' '.join(cell.get_attribute_list('class'))} long"
@@ -145,6 +157,15 @@ def _tidy(body: str, anchor: str) -> tuple[str, str]:
         if not str(picture.get("src", "")).startswith("data:"):
             picture.replace_with(f"[{picture['alt']}]")
     return title, str(soup)
+
+
+def _name_headers(table: Any) -> None:
+    """Say of each heading what it heads; a heading without a word heads nothing."""
+    for heading in table.find_all("th"):
+        if not heading.get_text(strip=True):
+            heading.name = "td"
+        else:
+            heading["scope"] = "col" if heading.find_parent("thead") else "row"
 
 
 def _make_ids_unique(soup: Any, anchor: str) -> None:

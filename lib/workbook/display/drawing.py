@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +48,28 @@ def dots(x: np.ndarray, y: np.ndarray, place: int, hover: str) -> Any:
         "opacity": 0.75,
     }
     return go.Scatter(x=x, y=y, mode="markers", marker=marker, hovertemplate=f"{hover}<extra></extra>")
+
+
+def joined_labels(names: Sequence[str], x: np.ndarray, y: np.ndarray, near: tuple[float, float]) -> list[str]:
+    """One label for points that lie on each other, at the first of them; the others' labels are empty.
+
+    Args:
+        names: of the points.
+        x: their places, shape `(points,)`.
+        y: likewise.
+        near: distances in x and y within which two labels would overlap, in the units of `x` and `y`.
+    """
+    heads: list[int] = []
+    labels = [""] * len(names)
+    for place, name in enumerate(names):
+        close = (h for h in heads if abs(x[h] - x[place]) < near[0] and abs(y[h] - y[place]) < near[1])
+        head = next(close, None)
+        if head is None:
+            heads.append(place)
+            labels[place] = name
+        else:
+            labels[head] += f"<br>{name}"
+    return labels
 
 
 def spread_out(count: int) -> np.ndarray:

@@ -40,7 +40,7 @@ def box_plot(latencies: pd.DataFrame, quantity: str = "latency_ms", scale: str =
     axis = choose_axis(list(groups.values()), scale)
     figure = new_figure(
         title or "How long does a request take, and how far do the slow ones stray?",
-        "Box: middle half. Line: median. Whiskers: 5% to 95%. Dots: beyond. " + axis.note,
+        "Box: middle half. Line: median. Whiskers: 5% to 95%. Dots: " + _dots_shown(groups) + axis.note,
         reading_of_latencies(latencies, quantity),
         height=150 + 90 * len(groups),
     )
@@ -86,8 +86,17 @@ def trace_over_time(latencies: pd.DataFrame, scale: str = "auto", title: str = "
         for run, part in group.groupby("run"):
             figure.add_trace(_run_trace(part, row - 1, int(run), group["run"].nunique()), row=row, col=1)
     figure.update_annotations(x=0, xanchor="left", font={"size": 14, "color": INK})
-    figure.update_yaxes(**axis.layout, title_text="latency (ms)", matches="y")
+    figure.update_yaxes(**axis.layout, title_text="latency (ms)")
+    for row in range(2, len(groups) + 1):
+        figure.update_yaxes(matches="y", row=row, col=1)
     return figure.update_xaxes(title_text="time since the start of the run (s)", row=max(1, len(groups)), col=1)
+
+
+def _dots_shown(groups: Mapping[str, np.ndarray]) -> str:
+    few = [len(values) < SHOW_ALL_BELOW for values in groups.values()]
+    if all(few):
+        return "every single one. "
+    return "beyond. " + (f"Fewer than {SHOW_ALL_BELOW}: every single one. " if any(few) else "")
 
 
 def _by_label(latencies: pd.DataFrame, quantity: str) -> dict[str, np.ndarray]:

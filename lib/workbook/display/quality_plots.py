@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbook.display.drawing import new_figure
+import numpy as np
+
+from workbook.display.drawing import joined_labels, new_figure
+from workbook.display.scales import powers_of_ten
 from workbook.display.theme import COLOURS, INK, MUTED, SYMBOLS
 from workbook.display.variant_readings import reading_of_costs, reading_of_quality
 
@@ -30,6 +33,8 @@ def quality_plot(ranked: pd.DataFrame, title: str = "") -> go.Figure:
         reading_of_quality(ranked),
         height=460,
     )
+    rates, kept = ranked["throughput_rows_per_s"].to_numpy(), ranked["neighbour_agreement"].to_numpy()
+    labels = joined_labels(list(ranked["variant"]), rates, kept, near=(0.08 * rates.max(), 0.02))
     for place, (_, row) in enumerate(ranked.iterrows()):
         colour = COLOURS[place % len(COLOURS)] if row["acceptable"] else GREY
         hollow = bool(row["dominated_by"]) and bool(row["acceptable"])
@@ -45,7 +50,7 @@ def quality_plot(ranked: pd.DataFrame, title: str = "") -> go.Figure:
                 x=[row["throughput_rows_per_s"]],
                 y=[row["neighbour_agreement"]],
                 mode="markers+text",
-                text=[row["variant"]],
+                text=[labels[place]],
                 textposition="top center" if place % 2 == 0 else "bottom center",
                 textfont={"color": INK if row["acceptable"] else MUTED},
                 marker=marker,
@@ -79,14 +84,17 @@ def cost_plot(costs: pd.DataFrame, quality: pd.DataFrame, title: str = "") -> go
         height=440,
     )
     loss = (1 - both["min_cosine"]).clip(lower=1e-8)
+    megabytes = both["bytes"].to_numpy() / 1e6
+    near = (0.12 * megabytes.max(), 0.5)
+    labels = joined_labels(list(both["variant"]), megabytes, np.log10(loss.to_numpy()), near)
     for place, (index, row) in enumerate(both.iterrows()):
         figure.add_trace(
             go.Scatter(
                 x=[row["bytes"] / 1e6],
                 y=[loss.loc[index]],
                 mode="markers+text",
-                text=[row["variant"]],
-                textposition=("top center", "bottom center", "middle left")[place % 3],
+                text=[labels[place]],
+                textposition="top center" if "<br>" in labels[place] else "middle left",
                 marker={
                     "symbol": SYMBOLS[place % len(SYMBOLS)],
                     "size": 13,
@@ -99,5 +107,5 @@ def cost_plot(costs: pd.DataFrame, quality: pd.DataFrame, title: str = "") -> go
         )
     figure.update_xaxes(title_text="size of its files (MB)", range=[0, 1.15 * float(both["bytes"].max()) / 1e6])
     return figure.update_yaxes(
-        title_text="1 - lowest cosine to fp32", type="log", exponentformat="power", dtick=1, range=[-8.5, -1]
+        title_text="1 - lowest cosine to fp32", type="log", range=[-8.5, -1], **powers_of_ten(1e-8, 0.1)
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from workbook.display.drawing import new_figure
 from workbook.display.scales import ticks_for
-from workbook.display.theme import DASHES, INK, MUTED, SYMBOLS
+from workbook.display.theme import DASHES, HALO, INK, MUTED, SYMBOLS
 from workbook.display.wording import number, plural
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def regime_map(ratios: pd.DataFrame) -> go.Figure:
                 mode="markers+text",
                 text=[number(value, 2) for value in group["ratio"]],
                 textposition="middle right",
-                textfont={"size": 12},
-                name=f"{layers} layer{'s' if layers != 1 else ''}",
+                textfont={"size": 12, "shadow": HALO},
+                showlegend=False,
                 marker={
                     "size": 15,
                     "symbol": SYMBOLS[depths.index(layers) % len(SYMBOLS)],
@@ -81,7 +81,7 @@ def regime_map(ratios: pd.DataFrame) -> go.Figure:
                     "showscale": place == 0,
                     "line": {"color": INK, "width": 1},
                     "colorbar": {
-                        "title": {"text": "online /<br>batch"},
+                        "title": {"text": "online /<br>batch", "font": {"size": 14}},
                         "tickvals": [float(np.log10(v)) for v in (1, 1.2, 1.5, 2, 3, 5, 10, 20) if v <= highest],
                         "ticktext": [f"{v:g}" for v in (1, 1.2, 1.5, 2, 3, 5, 10, 20) if v <= highest],
                         "thickness": 12,
@@ -93,6 +93,7 @@ def regime_map(ratios: pd.DataFrame) -> go.Figure:
             )
         )
     _add_isolines(figure, ratios)
+    _name_symbols(figure, depths)
     figure.update_layout(showlegend=True, margin={"t": 112, "r": 40})
     bytes_span = [ratios["bytes_per_row"].min() / 1.5, ratios["bytes_per_row"].max() * 3]
     flop_span = [ratios["flop_per_row"].min() / 2e6, ratios["flop_per_row"].max() * 2 / 1e6]
@@ -122,6 +123,20 @@ def _name(regime: pd.Series) -> str:
     return (
         f"{plural(regime['layers'], 'layer')}, {plural(regime['batch'], 'row')} of {regime['tokens']} tokens, {output}"
     )
+
+
+def _name_symbols(figure: go.Figure, depths: list[int]) -> None:
+    """A legend of the symbols alone: a colour there would seem to belong to a depth, and it is the ratio's."""
+    import plotly.graph_objects as go
+
+    for place, layers in enumerate(depths):
+        marker = {
+            "size": 13,
+            "symbol": SYMBOLS[place % len(SYMBOLS)],
+            "color": "white",
+            "line": {"color": INK, "width": 1},
+        }
+        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=plural(layers, "layer")))
 
 
 def _add_isolines(figure: go.Figure, ratios: pd.DataFrame) -> None:

@@ -67,6 +67,14 @@ def ticks_for(values: Iterable[float], every: bool = False) -> dict[str, Any]:
     return {"tickvals": ticks, "ticktext": [f"{tick:g}" if tick < 1000 else f"{tick:,.0f}" for tick in ticks]}
 
 
+def powers_of_ten(low: float, high: float) -> dict[str, Any]:
+    """Ticks of a logarithmic axis over many decades, as 10⁻⁶; plotly's own set the exponent in a larger font."""
+    exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    texts = ["10" + str(exponent).translate(raised) for exponent in exponents]
+    return {"tickvals": [10.0**exponent for exponent in exponents], "ticktext": texts}
+
+
 def density(values: np.ndarray, axis: Axis) -> tuple[np.ndarray, np.ndarray]:
     """Kernel density of the values on the axis, scaled to a largest value of 1.
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 TEMPLATE = "workbook"
 RENDERER = "plotly_mimetype"
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
-"""Okabe and Ito's colours (Color Universal Design, 2008), told apart with any common colour blindness."""
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#999999")
+"""Okabe and Ito's colours (Color Universal Design, 2008), told apart with any common colour blindness; grey in place of
+their black, on which no whisker and no pattern shows."""
 
 PATTERNS = ("", "/", ".", "x", "\\", "-", "+", "|")
 SYMBOLS = ("circle", "diamond", "square", "cross", "triangle-up", "x", "star", "hourglass")
@@ -26,6 +27,8 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 INK = "#1b1f24"
 MUTED = "#57606a"
 GRID = "#e4e8ec"
+HALO = "0 0 3px white, 0 0 3px white, 0 0 5px white"
+"""Behind words that stand on a pattern or a line."""
 FONT = "Inter, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 
 

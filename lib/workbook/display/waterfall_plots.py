@@ -26,7 +26,12 @@ P_TICKS = {1e-12: "≤1e-12", 1e-9: "1e-9", 1e-6: "1e-6", 1e-3: "0.001", 0.05: "
 
 
 def waterfall_plot(
-    effects: Sequence[StepEffect], article: Interval, fair: Interval, tuned: Interval, fair_switches: set[str]
+    effects: Sequence[StepEffect],
+    article: Interval,
+    fair: Interval,
+    tuned: Interval,
+    fair_switches: set[str],
+    compact: bool = False,
 ) -> go.Figure:
     """The ratio online / batch from the article's protocol to the fair one and to the tuned one, a bar a switch.
 
@@ -36,18 +41,21 @@ def waterfall_plot(
         fair: ratio of the fair state.
         tuned: ratio of the tuned state.
         fair_switches: names of the switches that make the two sides equal.
+        compact: leave out the alternatives and draw smaller, for a report's first screen.
     """
+    shown = [effect for effect in effects if not (compact and effect.detour)]
     rows: list[tuple[str, float, float, Interval, int]] = [_standing("<b>the article's protocol</b>", article)]
-    rows += [_moving(effect) for effect in effects if effect.switch in fair_switches]
+    rows += [_moving(effect) for effect in shown if effect.switch in fair_switches]
     rows.append(_standing("<b>equal conditions</b>", fair))
-    rows += [_moving(effect) for effect in effects if effect.switch not in fair_switches]
+    rows += [_moving(effect) for effect in shown if effect.switch not in fair_switches]
     rows.append(_standing("<b>both tuned</b>", tuned))
     figure = new_figure(
         "What is the difference between online and batch made of?",
-        "Time of an online batch / time of a batch job's batch: at 1 they are equal. Bar: what one switch changes. "
-        "Whisker:<br>95% interval over runs. Hatched: an alternative, which the next switch does not build on.",
+        "Time of an online batch / time of a batch job's batch: at 1 they are equal. Bar: what one switch changes; the "
+        "dot is<br>where it ends. Whisker: 95% interval over runs."
+        + ("" if compact else " Hatched: an alternative, which the next switch does not build on."),
         reading_of_waterfall(effects, article, fair, tuned, fair_switches),
-        height=210 + 52 * len(rows),
+        height=(150 + 32 * len(rows)) if compact else (210 + 42 * len(rows)),
     )
     for place, (_, low, high, interval, kind) in enumerate(rows):
         _add_bar(figure, place, low, high, interval, kind)
@@ -55,7 +63,7 @@ def waterfall_plot(
     name_rows(figure, [name for name, *_ in rows])
     ends = [value for _, low, high, _, _ in rows for value in (low, high)] + [1.0]
     span = [min(ends) / 1.25, max(ends) * 1.4]
-    figure.update_layout(margin={"t": 116})
+    figure.update_layout(margin={"t": 116}, font={"size": 12 if compact else 14})
     return figure.update_xaxes(
         title_text="online time / batch time", type="log", range=[float(np.log10(v)) for v in span], **_ticks(span)
     )
@@ -99,7 +107,12 @@ def order_plot(effects: pd.DataFrame) -> go.Figure:
     for place, (low, high) in enumerate(zip(effects["factor_low"], effects["factor_high"], strict=True)):
         figure.add_trace(go.Scatter(x=[low, high], y=[place, place], mode="lines", line={"color": MUTED, "width": 4}))
     for order, symbol in ((1, "circle"), (2, "diamond")):
-        marker = {"size": 12, "symbol": symbol, "color": COLOURS[order - 1], "line": {"color": INK, "width": 1}}
+        marker = {
+            "size": 18 if order == 1 else 10,
+            "symbol": symbol,
+            "color": COLOURS[order - 1],
+            "line": {"color": INK, "width": 1},
+        }
         x = effects[f"factor_order_{order}"].to_numpy()
         figure.add_trace(
             go.Scatter(x=x, y=places, mode="markers", marker=marker, hovertemplate="%{x:.3g}<extra></extra>")
@@ -198,7 +211,7 @@ def same_arm_plot(table: pd.DataFrame, runs: Mapping[int, Sequence[float]], verd
 
 
 def _standing(name: str, ratio: Interval) -> tuple[str, float, float, Interval, int]:
-    return f"{name}<br><b>{number(ratio.estimate)}</b>", 1.0, ratio.estimate, ratio, STANDS
+    return f"{name}  <b>{number(ratio.estimate)}</b>", 1.0, ratio.estimate, ratio, STANDS
 
 
 def _moving(effect: StepEffect) -> tuple[str, float, float, Interval, int]:
@@ -213,7 +226,7 @@ def _moving(effect: StepEffect) -> tuple[str, float, float, Interval, int]:
     )
     kind = LOWERS if effect.ratio_after <= effect.ratio_before else RAISES
     detour = " (alternative)" if effect.detour else ""
-    name = f"{_broken(effect.words)}{detour}<br>x {number(interval.estimate)}"
+    name = f"{_broken(effect.words)}{detour}  <b>× {number(interval.estimate)}</b>"
     return name, effect.ratio_before, effect.ratio_after, shifted, kind + 10 * effect.detour
 
 
