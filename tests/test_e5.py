@@ -12,7 +12,7 @@ import pytest
 
 from tiny_encoder import save_tiny
 from workbook.errors import CorpusError, ModelError, SettingError
-from workbook.models.e5 import Encoder, Tokens, embed, load_encoder, mean_pool
+from workbook.models.e5 import Encoder, Tokens, embed, first_layers, load_encoder, mean_pool
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,18 @@ def test_layers_are_the_first_ones(folder: Path, encoder: Encoder):
     with torch.inference_mode():
         expected = encoder.module(ids, output_hidden_states=True).hidden_states[1]
         torch.testing.assert_close(first.module(ids).last_hidden_state, expected)
+
+
+def test_cutting_a_loaded_encoder_is_loading_a_cut_one(folder: Path, encoder: Encoder):
+    cut, loaded = first_layers(encoder, 1), load_encoder(f"path:{folder}", layers=1)
+    assert (cut.layers, cut.fingerprint, cut.prefix) == (1, loaded.fingerprint, loaded.prefix)
+    np.testing.assert_array_equal(embed(cut, ["storm"]), embed(loaded, ["storm"]))
+    assert encoder.layers == len(encoder.module.encoder.layer) == 2  # the one it was cut from is whole
+    assert encoder.module.config.num_hidden_layers == 2
+    weights = [one.module.embeddings.word_embeddings.weight.data_ptr() for one in (cut, encoder)]
+    assert weights[0] == weights[1]  # no second copy of the vocabulary
+    with pytest.raises(SettingError, match=r"outside 1\.\.2"):
+        first_layers(encoder, 3)
 
 
 @pytest.mark.parametrize(("layers", "message"), [(0, "at least 1"), (3, r"outside 1\.\.2")])

@@ -104,6 +104,7 @@ def test_embedded_listens_on_the_loopback_and_marks_its_memory() -> None:
         assert f"--{name}-address=127.0.0.1" in command
     assert {"--http-port=18000", "--grpc-port=18001", "--metrics-port=18002"} < set(command)
     assert {"--model-config-name=embedded", "--backend-directory=/env/triton-backends"} < set(command)
+    assert "--disable-auto-complete-config" in command  # else each Python model starts twice
     assert "--backend-config=python,shm-region-prefix-name=workbook-triton-{identity}-" in command
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from workbook.models.e5 import Encoder
 
-_MEASURE_S = 0.3
+MEASURE_S = 0.3
+"""Of a round, s: enough products for a rate to within a percent."""
 _ROUNDS = 3
 
 
@@ -74,18 +75,22 @@ class Floor:
         )
 
 
-def predict_floor(encoder: Encoder, batches: Sequence[Batch], threads: int, device: str = "cpu") -> Floor:
-    """Count the workload's operations and measure the machine's ceiling for them, in about a second.
+def predict_floor(
+    encoder: Encoder, batches: Sequence[Batch], threads: int, device: str = "cpu", *, seconds: float = MEASURE_S
+) -> Floor:
+    """Count the workload's operations and measure the machine's ceiling for them.
 
     Args:
         encoder: its layers are counted.
         batches: the workload.
         threads: PyTorch computes the matrix product with, on a CPU.
         device: `cpu`, `cuda` or `auto`.
+        seconds: of each of the three rounds a library gets; more than MEASURE_S is not taken.
     """
     flop = sum(encoder_flop(encoder, *batch.input_ids.shape) for batch in batches)
     tokens = max(batch.padded_tokens for batch in batches)
-    measure = partial(_matrix_product_flop_per_s, tokens, encoder.hidden_size, _ffn_size(encoder), threads, device)
+    shape = (tokens, encoder.hidden_size, _ffn_size(encoder))
+    measure = partial(_matrix_product_flop_per_s, shape, threads, device, min(seconds, MEASURE_S))
     return Floor(flop, measure(), sum(batch.rows for batch in batches), measure)
 
 
@@ -106,7 +111,7 @@ def _ffn_size(encoder: Encoder) -> int:
     return int(encoder.config.intermediate_size)
 
 
-def _matrix_product_flop_per_s(tokens: int, hidden: int, ffn: int, threads: int, device: str) -> float:
+def _matrix_product_flop_per_s(shape: tuple[int, int, int], threads: int, device: str, seconds: float) -> float:
     """Best of a few rounds of the encoder's largest product, `tokens hidden` x `hidden ffn`, in fp32.
 
     On a CPU the libraries differ, by up to a factor of two: each one there is tried, since a ceiling is what the best
@@ -114,25 +119,25 @@ def _matrix_product_flop_per_s(tokens: int, hidden: int, ffn: int, threads: int,
     """
     import torch
 
-    shape = (tokens, hidden, ffn)
+    best = partial(_best_rate, shape, seconds)
     if device != "cpu" and torch.cuda.is_available():
-        return _best_rate(shape, _torch_product(*shape, torch.device("cuda")))
+        return best(_torch_product(*shape, torch.device("cuda")))
     with torch_threads(threads):
-        rates = [_best_rate(shape, _torch_product(*shape, torch.device("cpu")))]
-    rates.append(_best_rate(shape, _onnxruntime_product(*shape, threads)))
+        rates = [best(_torch_product(*shape, torch.device("cpu")))]
+    rates.append(best(_onnxruntime_product(*shape, threads)))
     if find_spec("openvino"):
-        rates.append(_best_rate(shape, _openvino_product(*shape, threads)))
+        rates.append(best(_openvino_product(*shape, threads)))
     return max(rates)
 
 
-def _best_rate(shape: tuple[int, int, int], product: Callable[[], object]) -> float:
+def _best_rate(shape: tuple[int, int, int], seconds: float, product: Callable[[], object]) -> float:
     product()  # the first one packs weights and starts threads
-    return max(_rate(shape, product) for _ in range(_ROUNDS))
+    return max(_rate(shape, seconds, product) for _ in range(_ROUNDS))
 
 
-def _rate(shape: tuple[int, int, int], product: Callable[[], object]) -> float:
+def _rate(shape: tuple[int, int, int], seconds: float, product: Callable[[], object]) -> float:
     products, started_ns = 0, time.perf_counter_ns()
-    while time.perf_counter_ns() - started_ns < _MEASURE_S * 1e9:
+    while time.perf_counter_ns() - started_ns < seconds * 1e9:
         product()
         products += 1
     return 2.0 * prod(shape) * products / ((time.perf_counter_ns() - started_ns) / 1e9)

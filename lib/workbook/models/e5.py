@@ -6,11 +6,12 @@ norm of that (model card of intfloat/multilingual-e5-base). Other BERT-like enco
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -227,6 +228,20 @@ def load_encoder(
         hidden_size=int(module.config.hidden_size),
         layers=kept,
     )
+
+
+def first_layers(encoder: Encoder, layers: int) -> Encoder:
+    """The same encoder cut to its first `layers`, as `load_encoder` would load it; the weights are shared.
+
+    Raises:
+        SettingError: `layers` is outside 1..all.
+    """
+    if layers < 1:
+        raise SettingError(f"layers={layers} must be at least 1")
+    shared = {id(tensor): tensor for tensor in (*encoder.module.parameters(), *encoder.module.buffers())}
+    module = copy.deepcopy(encoder.module, shared)
+    kept = _keep_layers(module, layers)
+    return replace(encoder, module=module, fingerprint=_fingerprint(module, encoder.tokenizer), layers=kept)
 
 
 def _keep_layers(module: Any, layers: int | None) -> int:

@@ -86,10 +86,15 @@ def start_embedded(
             command=embedded_command(environment, repository.absolute(), models, ports, options),
             environment=environment.process_environment(),
             log_file=log,
-            grace_s=options.stop_grace_s,
+            grace_s=_grace_s(options),
         )
 
     return start_supervised(EmbeddedServer, job, names, models, options, log_file)
+
+
+def _grace_s(options: ServerOptions) -> float:
+    """Time for a gentle end, s: nothing but a trace is written then, and Triton takes 3 to 6 s over it."""
+    return options.stop_grace_s if options.trace_file else 0.0
 
 
 def _refuse_unknown_options(environment: ServerEnvironment, options: ServerOptions) -> None:
@@ -116,6 +121,8 @@ def embedded_command(
         f"--id={IDENTITY_PLACEHOLDER}",
         f"--model-repository={repository}",
         f"--model-config-name={CONFIG_NAME}",
+        # our configurations are complete; completing them would start each Python model, with its imports, twice
+        "--disable-auto-complete-config",
         f"--backend-directory={environment.backend_dir}",
         f"--backend-config=python,shm-region-prefix-name={shared_memory_prefix(IDENTITY_PLACEHOLDER)}",
         *addresses,

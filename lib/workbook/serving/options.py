@@ -40,7 +40,7 @@ class ServerOptions:
     startup_timeout_s: float = 180.0
     """From start until every model is ready."""
     stop_grace_s: float = 10.0
-    """From SIGTERM until SIGKILL."""
+    """From SIGTERM until SIGKILL. An embedded server without a trace to write is not given it: it is killed at once."""
     log_verbose: int = 0
     """0 is quiet; each step writes more lines a request and so slows the server."""
     model_control_mode: str = "none"
