@@ -15,19 +15,20 @@ else
 endif
 
 # Values reach the recipe through its environment, so that spaces, quotes and lists in them arrive as they were given.
-export PROFILE NOTEBOOKS CORPUS SET
+export PROFILE NOTEBOOKS CORPUS SET RUN_A RUN_B
 # A misspelt name would otherwise measure the default, twenty minutes long.
 TYPED := $(foreach v,$(.VARIABLES),$(if $(filter line,$(origin $v)),$v))
-UNKNOWN := $(strip $(filter-out PROFILE NOTEBOOKS CORPUS SET PYTHON BIN SET_UP SHELL,$(TYPED)))
+UNKNOWN := $(strip $(filter-out PROFILE NOTEBOOKS CORPUS SET RUN_A RUN_B PYTHON BIN SET_UP SHELL,$(TYPED)))
 ifneq ($(UNKNOWN),)
-  $(error make takes no $(UNKNOWN)=...; it takes PROFILE, NOTEBOOKS, CORPUS, SET and PYTHON: make run SET="rows=2048 threads=1")
+  $(error make takes no $(UNKNOWN)=...; it takes PROFILE, NOTEBOOKS, CORPUS, SET, RUN_A, RUN_B and PYTHON: make run SET="rows=2048 threads=1")
 endif
 
-.PHONY: help setup run test lab clean
+.PHONY: help setup run test lab compare clean
 
 help: ## show this help
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 	@echo
+	@echo "  make compare takes RUN_A=, RUN_B=: names of runs or their beginnings, latest, previous (the default is previous and latest)"
 	@echo "  make run takes PROFILE=smoke|cpu|gpu|full, NOTEBOOKS=\"01 05\", CORPUS=path or hub:ORG/NAME, SET=\"rows=2048 threads=1\""
 
 setup: ## make the two environments (the workbook's and the Triton server's), once
@@ -44,6 +45,9 @@ test: setup ## run all tests: style, types, units, the real server, every notebo
 
 lab: setup ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+
+compare: setup ## put two runs side by side: headline numbers, their ratio, what changed (RUN_A=previous RUN_B=latest)
+	@$(BIN)/python -m workbook compare "$${RUN_A:-previous}" "$${RUN_B:-latest}"
 
 clean: ## remove what was built (exports, samples, environments), but not the runs
 	rm -rf artifacts .venv .venv-server

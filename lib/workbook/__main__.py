@@ -1,4 +1,4 @@
-"""`python -m workbook run`: execute the notebooks without a browser."""
+"""`python -m workbook run` executes the notebooks without a browser; `compare` puts two runs side by side."""
 
 from __future__ import annotations
 
@@ -25,14 +25,20 @@ def main() -> int:
     run.add_argument("--notebooks", nargs="*", default=[], metavar="NN", help="numbers of the notebooks (default: all)")
     run.add_argument("--corpus", help="sample, hub:ORG/NAME, or a path to CSV, Parquet or JSONL")
     run.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", dest="overrides", help="set any parameter")
+    compare = commands.add_parser("compare", help="two runs side by side: headline numbers, ratio, what changed")
+    for letter in ("A", "B"):
+        compare.add_argument(
+            f"run_{letter.lower()}",
+            metavar=f"RUN_{letter}",
+            help="name of a run or the beginning of it, a path, latest or previous",
+        )
     arguments = parser.parse_args()
-    request = RunRequest(arguments.profile, tuple(arguments.notebooks), arguments.corpus, tuple(arguments.overrides))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)  # as Ctrl-C: the kernel and its server end before we do
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold what this terminal cannot show
     try:
-        return run_workbook(request)
+        return _do(arguments)
     except WorkbookError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
@@ -45,6 +51,17 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nStopped before anything was measured.", file=sys.stderr)
         return STOPPED
+
+
+def _do(arguments: argparse.Namespace) -> int:
+    if arguments.command == "compare":
+        from workbook.display.comparison_page import print_comparison
+
+        print_comparison(arguments.run_a, arguments.run_b)
+        return 0
+    return run_workbook(
+        RunRequest(arguments.profile, tuple(arguments.notebooks), arguments.corpus, tuple(arguments.overrides))
+    )
 
 
 def _stop(number: int, frame: object) -> None:

@@ -7,6 +7,7 @@ WorkbookError
 ├── ModelError             a model cannot be found, loaded, exported or converted
 ├── ServerError            Triton did not start, died or refused; carries the end of its log
 ├── LoadError              a measurement could not be carried to its end; records so far are kept
+│   └── CancelledError     because somebody cancelled it
 └── NotComparableError     two arms differ in a field that was not declared as the difference
 
 A message names the value, the bound it broke and the way to mend it.
@@ -55,6 +56,10 @@ class ServerError(WorkbookError):
 
 class LoadError(WorkbookError):
     """A measurement could not be carried to its end; the records taken so far are kept."""
+
+
+class CancelledError(LoadError):
+    """Somebody cancelled the measurement; the records taken so far are kept."""
 
 
 class NotComparableError(WorkbookError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,9 @@ WIDTH = 860
 """Pixels. A FigureWidget measures its place before it has one and would stay at 700."""
 STATIC_FIGURE = "application/vnd.workbook.figure+json"
 """Mime type of the figure as it stands, for the report: JupyterLab knows no such type and draws the panel itself."""
+
+_DRAWING = threading.RLock()
+"""Held while a panel is drawn: a measurement that ends may draw in the moment in which a reader moves a control."""
 
 
 class Panel:
@@ -61,6 +65,10 @@ class Panel:
 
     def redraw(self, change: Any = None) -> None:
         """Draw what the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
+        with _DRAWING:
+            self._redraw()
+
+    def _redraw(self) -> None:
         try:
             drawn = self.drawn()
         except WorkbookError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from workbook.measuring.online.clients import Clients, Ticket
 from workbook.measuring.online.journal import Journal
 from workbook.measuring.online.requests import ModelInputs
 from workbook.measuring.online.scenario import Load, LoadResult
-from workbook.measuring.online.session import TICK_S, Reading, connected, cpu_share, prepare, wait_until
+from workbook.measuring.online.session import TICK_S, Reading, connected, cpu_share, never, prepare, wait_until
 from workbook.measuring.online.windows import STABLE_WINDOWS, Window, WindowClock, is_stable
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter
 
@@ -39,6 +39,7 @@ def measure_load(
     arm: str = "online",
     run: int = 0,
     progress: bool = True,
+    cancelled: Callable[[], bool] = never,
 ) -> LoadResult:
     """Keep `load.concurrency` requests in flight, cycling through the batches, until three windows agree.
 
@@ -50,9 +51,11 @@ def measure_load(
         arm: written into the records.
         run: written into the records.
         progress: show a progress bar.
+        cancelled: asked several times a second; the load ends soon after it says so.
 
     Raises:
         LoadError: the model would refuse the batches, or no request of the measured windows was answered.
+        CancelledError: `cancelled` said so; the records so far are on disk.
         ServerError: the server is gone; the message holds the end of its log.
     """
     requests = prepare(server, load, batches)
@@ -65,7 +68,7 @@ def measure_load(
     with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
         journal = Journal(writer, arm, run, load.concurrency)
         with connected(server, load, requests, journal, take) as clients:
-            readings = _run_windows(server, load, clients, journal, progress)
+            readings = _run_windows(server, load, clients, journal, progress, cancelled)
     windows = [journal.window(number) for number in range(len(readings) - 1)]
     measured = range(len(windows))[-STABLE_WINDOWS:]
     return LoadResult(
@@ -137,21 +140,23 @@ def send_all(
     )
 
 
-def _run_windows(server: Server, load: Load, clients: Clients, journal: Journal, progress: bool) -> list[Reading]:
+def _run_windows(
+    server: Server, load: Load, clients: Clients, journal: Journal, progress: bool, cancelled: Callable[[], bool]
+) -> list[Reading]:
     """Warm up, then measure window after window until three agree; a reading before the first and after each."""
     from tqdm.auto import tqdm
 
     clock = WindowClock(time.perf_counter_ns() + round(load.warmup_s * 1e9), round(load.window_s * 1e9))
     journal.start(clock)
     clients.go()
-    wait_until(clock.start_ns, server, clients, journal)
+    wait_until(clock.start_ns, server, clients, journal, cancelled)
     readings = [Reading.take(server, load.model)]
     windows: list[Window] = []
     with tqdm(total=load.max_windows, unit="window", desc=_title(load), leave=False, disable=not progress) as bar:
         while len(windows) < load.max_windows and not is_stable(windows, load.stability_percent):
             number = len(windows)
             journal.open_window(number)
-            wait_until(clock.end_ns(number), server, clients, journal)
+            wait_until(clock.end_ns(number), server, clients, journal, cancelled)
             readings.append(Reading.take(server, load.model))
             windows.append(journal.window(number))
             bar.set_postfix_str(f"{windows[-1].throughput_rows_per_s:.1f} rows/s", refresh=False)

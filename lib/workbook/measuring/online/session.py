@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workbook.errors import LoadError
+from workbook.errors import CancelledError, LoadError
 from workbook.measuring.online.clients import Clients, Ticket
 from workbook.measuring.online.journal import Journal
 from workbook.measuring.online.requests import ModelInputs, PreparedRequest, check_requests, prepare_requests
@@ -100,9 +100,18 @@ class _Collector:
 _COLLECTOR = _Collector()
 
 
-def wait_until(time_ns: int, server: Server, clients: Clients, journal: Journal) -> None:
-    """Wait; LoadError or ServerError as soon as waiting is hopeless."""
+def never() -> bool:
+    """Nobody cancels."""
+    return False
+
+
+def wait_until(
+    time_ns: int, server: Server, clients: Clients, journal: Journal, cancelled: Callable[[], bool] = never
+) -> None:
+    """Wait; LoadError or ServerError as soon as waiting is hopeless, CancelledError within TICK_S of `cancelled`."""
     while (left_ns := time_ns - time.perf_counter_ns()) > 0:
+        if cancelled():
+            raise CancelledError("the measurement was cancelled; the records so far are kept.")
         clients.wait(min(TICK_S, left_ns / 1e9))
         journal.raise_if_hopeless(server)
 
