@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbook.models.e5 import Encoder
+from workbook.models.variants import VariantModel
 from workbook.serving.repository import assemble_repository, committed_repository, e5_onnx_spec
 from workbook.serving.server import Server, start_server
 
@@ -30,6 +31,28 @@ def bundled_encoder() -> Encoder:
     from workbook.models.e5 import load_encoder
 
     return load_encoder("bundled")
+
+
+@pytest.fixture(scope="session")
+def short_encoder(bundled_encoder: Encoder) -> Encoder:
+    """Its first two layers, on the same weights."""
+    from workbook.models.e5 import first_layers
+
+    return first_layers(bundled_encoder, 2)
+
+
+@pytest.fixture(scope="session")
+def short_variants(short_encoder: Encoder) -> dict[str, VariantModel]:
+    """Every variant of the two layers that runs in this process, by name."""
+    from workbook.models.export import export_onnx
+    from workbook.models.machine import describe_machine
+    from workbook.models.variants import VARIANTS, Ingredients, choose_variants, make_variant
+
+    machine = describe_machine()
+    ingredients = Ingredients(short_encoder, export_onnx(short_encoder), machine)
+    runnable, not_run = choose_variants([variant.name for variant in VARIANTS], machine)
+    assert len(runnable) + len(not_run) == len(VARIANTS)
+    return {variant.name: make_variant(variant, ingredients) for variant in runnable if variant.in_process}
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,8 @@ from workbook.measuring.corpus.sample import sample_rows
 from workbook.measuring.variants.benchmark import SHARED_MEMORY, measure_axes
 from workbook.measuring.variants.rate_sweep import measure_rates, search_knee
 from workbook.measuring.variants.workloads import Workload, tweets_workload
-from workbook.models.e5 import Encoder, load_encoder
-from workbook.models.export import export_onnx
-from workbook.models.machine import describe_machine
-from workbook.models.variants import Ingredients, VariantModel, find_variant, make_variant
+from workbook.models.e5 import Encoder
+from workbook.models.variants import VariantModel
 from workbook.runs import Run
 from workbook.serving.server import Server
 from workbook.serving.variant_server import serving, start_variant_server
@@ -27,14 +25,13 @@ SETTINGS = Settings(layers=2, threads=2, server="embedded", open_loop_s=1.0, loa
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return load_encoder("bundled", layers=2)
+def encoder(short_encoder: Encoder) -> Encoder:
+    return short_encoder
 
 
 @pytest.fixture(scope="module")
-def model(encoder: Encoder) -> VariantModel:
-    ingredients = Ingredients(encoder, export_onnx(encoder), describe_machine())
-    return make_variant(find_variant("onnx_fp32"), ingredients)
+def model(short_variants: dict[str, VariantModel]) -> VariantModel:
+    return short_variants["onnx_fp32"]
 
 
 @pytest.fixture(scope="module")

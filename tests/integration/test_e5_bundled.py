@@ -23,7 +23,7 @@ import pytest
 
 from workbook.models.bundled_e5 import BundledE5, bundled_path, read_bundled
 from workbook.models.bundled_encoder import build_normalizer
-from workbook.models.e5 import Encoder, embed, load_encoder, mean_pool
+from workbook.models.e5 import Encoder, embed, first_layers, load_encoder, mean_pool
 from workbook.models.parity import cosine
 
 pytestmark = pytest.mark.integration
@@ -66,8 +66,8 @@ def texts() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return load_encoder("bundled")
+def encoder(bundled_encoder: Encoder) -> Encoder:
+    return bundled_encoder
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +122,9 @@ def viterbi(file: BundledE5, number: type[np.floating]) -> Callable[[str], list[
     """Likeliest pieces of a text by dynamic programming, scores added up in the given precision."""
     if not _pieces:
         _pieces.update({piece: i for i, (piece, _) in enumerate(file.pieces) if i != file.header.unk})
-    scores = [score for _, score in file.pieces]
+    scores = [number(score) for _, score in file.pieces]
     longest = max(map(len, _pieces))
-    unknown = number(min(scores) - 10)
+    unknown = number(min(score for _, score in file.pieces) - 10)
     mapped = {code: "".join(map(chr, target)) for code, target in file.normalisation.items()}
 
     def encode(text: str) -> list[int]:
@@ -137,7 +137,7 @@ def viterbi(file: BundledE5, number: type[np.floating]) -> Callable[[str], list[
             score, start, piece = best[end - 1][0] + unknown, end - 1, file.header.unk
             for begin in range(max(0, end - longest), end):
                 candidate = _pieces.get(text[begin:end])
-                if candidate is not None and (total := best[begin][0] + number(scores[candidate])) > score:
+                if candidate is not None and (total := best[begin][0] + scores[candidate]) > score:
                     score, start, piece = total, begin, candidate
             best.append((score, start, piece))
         found, end = [], len(text)
@@ -237,7 +237,7 @@ def test_odd_texts_are_tokenised(encoder: Encoder, text: str):
 
 
 def test_saved_folder_is_the_same_encoder(encoder: Encoder, texts: list[str], tmp_path: Path):
-    short = load_encoder("bundled", layers=1)
+    short = first_layers(encoder, 1)
     folder = tmp_path / "multilingual-e5-small"
     short.module.save_pretrained(folder)
     short.tokenizer.save_pretrained(folder)

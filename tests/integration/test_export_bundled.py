@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbook.models.e5 import Encoder, embed, load_encoder
+from workbook.models.e5 import Encoder, embed
 from workbook.models.export import ExportedModel, export_onnx, open_session, parity_table
 from workbook.models.parity import cosine
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return load_encoder("bundled")
+def encoder(bundled_encoder: Encoder) -> Encoder:
+    return bundled_encoder
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_a_killed_server_ends_the_notebook_with_its_last_log_lines(
     killed: list[int] = []
     killer = threading.Thread(target=kill_once_it_answers, args=(tmp_path, killed), daemon=True)
     killer.start()
-    parameters = {**read_parameter_file(PARAMETERS_DIR / "smoke.yaml"), "rows": 2048}
+    parameters = {**read_parameter_file(PARAMETERS_DIR / "smoke.yaml"), "rows": 512}
     with pytest.raises(PapermillExecutionError) as caught:
         papermill.execute_notebook(
             NOTEBOOK, tmp_path / "out.ipynb", parameters, kernel_name="python3", progress_bar=False, cwd=NOTEBOOK.parent

@@ -7,11 +7,9 @@ import pytest
 
 from workbook.analysis.quality import quality_table
 from workbook.measuring.corpus.sample import sample_rows
-from workbook.models.e5 import Encoder, embed, load_encoder
-from workbook.models.export import export_onnx
-from workbook.models.machine import describe_machine
+from workbook.models.e5 import Encoder, embed
 from workbook.models.variant_sessions import open_variant
-from workbook.models.variants import VARIANTS, Ingredients, VariantModel, choose_variants, make_variant
+from workbook.models.variants import VariantModel
 
 pytestmark = pytest.mark.integration
 
@@ -19,17 +17,13 @@ ROWS = 64
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return load_encoder("bundled", layers=2)
+def encoder(short_encoder: Encoder) -> Encoder:
+    return short_encoder
 
 
 @pytest.fixture(scope="module")
-def made(encoder: Encoder) -> dict[str, VariantModel]:
-    machine = describe_machine()
-    ingredients = Ingredients(encoder, export_onnx(encoder), machine)
-    runnable, not_run = choose_variants([variant.name for variant in VARIANTS], machine)
-    assert len(runnable) + len(not_run) == len(VARIANTS)
-    return {variant.name: make_variant(variant, ingredients) for variant in runnable if variant.in_process}
+def made(short_variants: dict[str, VariantModel]) -> dict[str, VariantModel]:
+    return short_variants
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,9 @@ from workbook.errors import LoadError, ServerError, SettingError
 from workbook.measuring.corpus.batches import Batch, make_batches
 from workbook.measuring.corpus.sample import sample_rows
 from workbook.measuring.online.load import Load, send_all
-from workbook.models.e5 import Encoder, load_encoder
-from workbook.models.export import export_onnx
-from workbook.models.machine import describe_machine
+from workbook.models.e5 import Encoder
 from workbook.models.variant_sessions import open_variant
-from workbook.models.variants import Ingredients, VariantModel, find_variant, make_variant
+from workbook.models.variants import VariantModel
 from workbook.runs import Run
 from workbook.serving.server import Server
 from workbook.serving.variant_server import load_variant, start_variant_server, unload_variant
@@ -33,14 +31,13 @@ SETTINGS = Settings(layers=2, threads=2, server="embedded")
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return load_encoder("bundled", layers=2)
+def encoder(short_encoder: Encoder) -> Encoder:
+    return short_encoder
 
 
 @pytest.fixture(scope="module")
-def models(encoder: Encoder) -> dict[str, VariantModel]:
-    ingredients = Ingredients(encoder, export_onnx(encoder), describe_machine())
-    return {name: make_variant(find_variant(name), ingredients) for name in NAMES}
+def models(short_variants: dict[str, VariantModel]) -> dict[str, VariantModel]:
+    return {name: short_variants[name] for name in NAMES}
 
 
 @pytest.fixture(scope="module")

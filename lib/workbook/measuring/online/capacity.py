@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbook.serving.handle import Server
+    from workbook.settings import Settings
 
 NULL_MODEL = "null"
 _NULL_LOAD = Load(NULL_MODEL, warmup_s=0.5, window_s=1.0, stability_percent=50.0, max_windows=5)
 """A null model answers so fast that its windows never agree within 10%; the rate is wanted to within a factor."""
+
+
+def null_load(settings: Settings) -> Load:
+    """What is sent to find the capacity: seconds, and less where the notebook's own windows are shorter."""
+    return replace(
+        _NULL_LOAD,
+        warmup_s=min(_NULL_LOAD.warmup_s, settings.warmup_s),
+        window_s=min(_NULL_LOAD.window_s, settings.window_s),
+        max_windows=min(_NULL_LOAD.max_windows, settings.max_windows),
+    )
 
 
 def measure_capacity(
