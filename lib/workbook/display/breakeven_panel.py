@@ -21,7 +21,7 @@ from workbook.analysis.breakeven import (
 from workbook.display.drawing import new_figure
 from workbook.display.panel import Panel
 from workbook.display.scales import ticks_for
-from workbook.display.theme import COLOURS, DASHES, INK
+from workbook.display.theme import COLOURS, DASHES, HALO, INK
 from workbook.display.wording import number
 
 if TYPE_CHECKING:
@@ -66,14 +66,26 @@ def break_even_plot(costs: Costs, flip: BreakEven, rate_rows_per_s: float | None
         figure.add_vline(x=flip.rows_per_s, line={"color": COLOURS[2], "width": 2})
     if rate_rows_per_s:
         figure.add_vline(x=rate_rows_per_s, line={"color": INK, "width": 2, "dash": "dot"})
-    figure.update_layout(showlegend=True, margin={"t": 116})
+    figure.update_layout(margin={"t": 116})
+    for way in WAYS:
+        _name_line(figure, way, rates[0], price[way][0], 1)
+        _name_line(figure, way, rates[0], latency[way][0], 2)
     figure.update_xaxes(type="log", **ticks_for([rates[0], rates[-1]]))
     figure.update_xaxes(title_text="arrivals (rows per second)", row=2, col=1)
     figure.update_yaxes(title_text="price of a million rows", type="log", row=1, col=1, dtick=1, exponentformat="none")
     return figure.update_yaxes(
-        title_text="longest wait (s)", type="log", row=2, col=1, tickvals=[1e-3, 1e-1, 10, 1e3, 1e5],
-        ticktext=["1 ms", "0.1 s", "10 s", "17 min", "28 h"],
+        title_text="longest wait", type="log", row=2, col=1, tickvals=[1e-3, 1e-1, 1, 10, 60, 600, 3600, 86_400],
+        ticktext=["1 ms", "0.1 s", "1 s", "10 s", "1 min", "10 min", "1 h", "1 day"],
     )  # fmt: skip
+
+
+def _name_line(figure: go.Figure, way: str, rate: float, value: float, row: int) -> None:
+    """A line's name at its left end, where the lines lie apart; nothing where it starts nowhere."""
+    if np.isfinite(value) and value > 0:
+        figure.add_annotation(
+            x=np.log10(rate), y=np.log10(value), text=way, row=row, col=1, showarrow=False, xanchor="left",
+            yanchor="bottom", xshift=6, font={"color": INK, "shadow": HALO},
+        )  # fmt: skip
 
 
 def flip_sentence(flip: BreakEven) -> str:

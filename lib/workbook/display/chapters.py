@@ -17,6 +17,9 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 PAPERMILL_ERROR = "papermill-error-cell-tag"
 """Tag of the cells papermill adds to a notebook that failed; the page says so in its own way."""
 
+NUMBER = re.compile(r"[-+±×<>≤≥~]?\s?\.?\d")
+"""How a cell begins that holds a number."""
+
 LONG_CELL = 40
 """Characters from which on a table's cell is text to be read, and gets the width for it."""
 
@@ -76,13 +79,14 @@ def figure_html(figure: Mapping[str, Any], anchor: str) -> str:
         layout["margin"] = {**layout.get("margin", {}), "t": 32}
     reading = (layout.get("meta") or {}).get("reading") or title[0] or "figure"
     data = json.dumps({"data": figure.get("data", []), "layout": layout}).replace("</", "<\\/")
+    height = int(layout.get("height") or 400)
     subtitle = f"<small>{_in_one_line(title[1])}</small>" if title[1] else ""
     caption = f'<figcaption id="{anchor}-title">{_in_one_line(title[0])}{subtitle}</figcaption>' if title[0] else ""
     named = f'aria-labelledby="{anchor}-title"' if caption else 'aria-label="figure"'
     return (
         f'<figure class="plot" {named} aria-describedby="{anchor}-reading">{caption}'
         f'<p class="unseen" id="{anchor}-reading">{html.escape(reading)}</p>'
-        f'<div data-figure="{anchor}" style="min-height:{int(layout.get("height") or 400)}px"></div>'
+        f'<div class="drawing"><div data-figure="{anchor}" style="min-height:{height}px"></div></div>'
         f'<script type="application/json" id="{anchor}">{data}</script></figure>'
     )
 
@@ -145,6 +149,7 @@ def _tidy(body: str, anchor: str) -> tuple[str, str]:
     _make_ids_unique(soup, anchor)
     for table in soup.find_all("table"):
         _name_headers(table)
+        _align_words(table)
         words = table.caption.get_text(" ", strip=True) if table.caption else "table"
         table.wrap(
             soup.new_tag("div", attrs={"class": "scroll", "tabindex": "0", "role": "group", "aria-label": words})
@@ -166,6 +171,19 @@ def _name_headers(table: Any) -> None:
             heading.name = "td"
         else:
             heading["scope"] = "col" if heading.find_parent("thead") else "row"
+
+
+def _align_words(table: Any) -> None:
+    """Mark the columns that hold words, heading and cells: numbers stand at the right, words read from the left."""
+    rows = [row.find_all(["th", "td"]) for row in table.find_all("tr")]
+    if any(cell.get("colspan") for row in rows for cell in row) or not table.tbody:
+        return
+    body = [row.find_all(["th", "td"]) for row in table.tbody.find_all("tr")]
+    for column in range(min(map(len, rows), default=0)):
+        texts = [row[column].get_text(strip=True) for row in body]
+        if any(texts) and not any(NUMBER.match(text) for text in texts):
+            for row in rows:
+                row[column]["class"] = [*row[column].get_attribute_list("class"), "words"]
 
 
 def _make_ids_unique(soup: Any, anchor: str) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LOWERS, RAISES, STANDS = 2, 1, 0
 """Places in the palette: a step that brings the two together, one that parts them, a ratio that stands."""
 NARROWEST_SPAN = 1.02
+APART = " Measured apart from the numbers above, on fewer rows."
 P_TICKS = {1e-12: "≤1e-12", 1e-9: "1e-9", 1e-6: "1e-6", 1e-3: "0.001", 0.05: "0.05", 1.0: "1"}
 
 
@@ -53,7 +54,7 @@ def waterfall_plot(
         "What is the difference between online and batch made of?",
         "Time of an online batch / time of a batch job's batch: at 1 they are equal. Bar: what one switch changes; the "
         "dot is<br>where it ends. Whisker: 95% interval over runs."
-        + ("" if compact else " Hatched: an alternative, which the next switch does not build on."),
+        + (APART if compact else " Hatched: an alternative, which the next switch does not build on."),
         reading_of_waterfall(effects, article, fair, tuned, fair_switches),
         height=(150 + 32 * len(rows)) if compact else (210 + 42 * len(rows)),
     )
