@@ -329,3 +329,64 @@ def test_a_wrong_field_is_a_sentence_in_the_panel(tmp_path, tickets):
     assert "Nothing was measured yet" in panel.reading.value
     panel.start.click()
     assert "body" in panel.error.value and panel.job.state == "idle"
+
+
+STAND_IN = """
+import json, pathlib, signal, sys, time
+print("Profile smoke, 1 notebook, run directory {directory}", flush=True)
+place = pathlib.Path("{directory}")
+def stop(*_):
+    (place / "stopped").touch()
+    sys.exit(130)
+signal.signal(signal.SIGTERM, stop)
+for path in ("records/05_batch_versus_online/main-a.csv", "results/05_batch_versus_online.json"):
+    (place / path).parent.mkdir(parents=True)
+(place / "records/05_batch_versus_online/main-a.csv").write_text("rows\\n" + 256 * "1\\n")
+{then}
+"""
+"""Says and writes what the command does, without measuring."""
+RESULTS = {
+    "runs": [{"label": label, "run": run, "rows_per_s": 100.0} for label in ("batch", "online") for run in (0, 1)],
+    "headline": {"answer": "Equal.", "numbers": [{"label": "batch / online", "value": "1.00x", "detail": "none"}]},
+}
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch, tickets):
+    """A panel whose command is the stand-in that goes on as it is told."""
+    monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(OwnRequest, "check", lambda self: None)
+
+    def make(then):
+        script = STAND_IN.format(directory=tmp_path / "made", then=then)
+        monkeypatch.setattr("workbook.own_comparison._STARTER", script)
+        return OwnPanel(request=OwnRequest("bundled", str(tickets), "body", 64))
+
+    return make
+
+
+def test_cancel_asks_the_command_to_stop_and_sees_it_end(stand_in, tmp_path):
+    panel = stand_in("time.sleep(600)")
+    panel.start.click()
+    panel.start.click()
+    until(lambda: panel.job.share > 0.1)
+    assert panel.job.share == pytest.approx(0.1 + 0.5 * 256 / (8 * 64)) and "left" in panel.job.sentence
+    panel.stop.click()
+    until(lambda: not panel.busy)
+    assert (tmp_path / "made" / "stopped").exists() and "Cancelled" in panel.status.value
+    assert not list((tmp_path / "runs").glob(".own*"))
+
+
+def test_the_answer_comes_with_its_command(stand_in):
+    panel = stand_in(f"(place / 'results/05_batch_versus_online.json').write_text(json.dumps({RESULTS!r}))")
+    panel.start.click()
+    until(lambda: not panel.busy)
+    assert "Equal." in panel.answer.value and "text_column=body" in panel.answer.value
+    assert len(panel.figure.data) == 4 and not panel.error.value
+
+
+def test_a_command_that_fails_says_why(stand_in):
+    panel = stand_in("print('  failed after 3 s: ModelError: no such thing'); sys.exit(1)")
+    panel.start.click()
+    until(lambda: not panel.busy)
+    assert "failed after 3 s: ModelError: no such thing" in panel.error.value

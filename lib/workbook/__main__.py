@@ -9,7 +9,8 @@ import signal
 import sys
 
 from workbook.errors import WorkbookError
-from workbook.runner import STOPPED, RunRequest, run_workbook
+from workbook.run_request import RunRequest
+from workbook.runner import STOPPED, run_workbook
 
 
 def main() -> int:
@@ -25,6 +26,7 @@ def main() -> int:
     run.add_argument("--notebooks", nargs="*", default=[], metavar="NN", help="numbers of the notebooks (default: all)")
     run.add_argument("--corpus", help="sample, hub:ORG/NAME, or a path to CSV, Parquet or JSONL")
     run.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", dest="overrides", help="set any parameter")
+    run.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped: its name, or latest")
     compare = commands.add_parser("compare", help="two runs side by side: headline numbers, ratio, what changed")
     for letter in ("A", "B"):
         compare.add_argument(
@@ -59,9 +61,10 @@ def _do(arguments: argparse.Namespace) -> int:
 
         print_comparison(arguments.run_a, arguments.run_b)
         return 0
-    return run_workbook(
-        RunRequest(arguments.profile, tuple(arguments.notebooks), arguments.corpus, tuple(arguments.overrides))
+    request = RunRequest(
+        arguments.profile, tuple(arguments.notebooks), arguments.corpus, tuple(arguments.overrides), arguments.resume
     )
+    return run_workbook(request)
 
 
 def _stop(number: int, frame: object) -> None:

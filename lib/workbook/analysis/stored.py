@@ -11,6 +11,7 @@ from workbook.errors import SettingError
 from workbook.measuring.comparison.blocks import MAIN, main_arms
 from workbook.measuring.comparison.study import Study
 from workbook.measuring.comparison.switches import make_plan
+from workbook.measuring.online.live import LIVE, LIVE_SERVER, SERVER_COLUMNS
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.runs import Run, read_json
 
@@ -32,7 +33,6 @@ QUANTITIES = {
 }
 """What can be shown, with the words a reader sees."""
 SERVER_PARTS = tuple(name for name in QUANTITIES if name.startswith(("queue", "compute")))
-LIVE_SERVER = "live_server"
 KEYS = ["measurement", "arm", "concurrency", "run"]
 COMPARISON = "comparison"
 _OF_ANOTHER_KIND = (
@@ -131,7 +131,7 @@ def _with_server_parts(table: pd.DataFrame, directory: Path, notebook: str) -> p
         if name not in table:
             table[name] = float("nan")
     for row in (*_live_parts(directory, notebook), *_result_parts(directory, notebook)):
-        same = (table["measurement"] == "live") if row.get("measurement") == "live" else table["measurement"] != "live"
+        same = (table["measurement"] == LIVE) == (row.get("measurement") == LIVE)
         for name in ("arm", "concurrency", "run"):
             if name in row:
                 same &= table[name] == row[name]
@@ -144,13 +144,11 @@ def _with_server_parts(table: pd.DataFrame, directory: Path, notebook: str) -> p
 
 
 def _live_parts(directory: Path, notebook: str) -> list[dict[str, Any]]:
-    import pandas as pd
-
     path = directory / "records" / notebook / f"{LIVE_SERVER}.csv"
     if not path.is_file():
         return []
-    rows = pd.read_csv(path).to_dict("records")
-    return [{str(name): value for name, value in row.items()} | {"measurement": "live"} for row in rows]
+    rows = read_records(path, SERVER_COLUMNS).to_dict("records")
+    return [{str(name): value for name, value in row.items()} | {"measurement": LIVE} for row in rows]
 
 
 def _result_parts(directory: Path, notebook: str) -> list[dict[str, Any]]:

@@ -85,12 +85,13 @@ class MeasuringPanel(Panel):
             if self.job.error:
                 self.complain(self.job.error)
         finally:
+            self._show_progress(over=True)
             self.busy = False
-            self._show_progress()
 
-    def _show_progress(self) -> None:
+    def _show_progress(self, over: bool = False) -> None:
         running = self.job.is_running
-        self.start.disabled, self.stop.disabled = running or self.busy, not running or self.job.cancelled
+        self.start.disabled = not over and (running or self.busy)
+        self.stop.disabled = not running or self.job.cancelled
         self.bar.layout.visibility = "visible" if running else "hidden"
         self.bar.value = self.job.share
         self.status.value = f"<span role='status'>{html.escape(self.job.sentence)}</span>"

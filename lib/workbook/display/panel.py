@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from workbook.display.theme import MUTED
 from workbook.errors import WorkbookError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 WIDTH = 860
 """Pixels. A FigureWidget measures its place before it has one and would stay at 700."""
+SUBTITLE_PIXELS = 13
 STATIC_FIGURE = "application/vnd.workbook.figure+json"
 """Mime type of the figure as it stands, for the report: JupyterLab knows no such type and draws the panel itself."""
 
@@ -39,6 +41,7 @@ class Panel:
     figure: Any
     error: Any
     reading: Any
+    _standing: dict[str, Any]
 
     def drawn(self) -> go.Figure:
         """The figure that the controls ask for."""
@@ -77,6 +80,11 @@ class Panel:
         except Exception as error:  # a callback's traceback goes to a log that nobody reads
             self.complain(f"The figure cannot be drawn: {type(error).__name__}: {error}")
             return
+        self._standing = json.loads(drawn.to_json())
+        _title_in_one(drawn)
+        # the browser keeps what a new layout does not name: notes and lines of the figure before
+        left_over = set(self.figure.layout.to_plotly_json()) - set(drawn.layout.to_plotly_json())
+        self.figure.plotly_relayout(dict.fromkeys(left_over))
         with self.figure.batch_update():
             self.figure.data = ()
             self.figure.layout = drawn.layout.update(width=WIDTH)
@@ -91,10 +99,16 @@ class Panel:
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
-        bundle = dict(self.widget._repr_mimebundle_(**options))
-        standing = json.loads(self.figure.to_json())
-        del standing["layout"]["width"]
-        return {**bundle, STATIC_FIGURE: standing}
+        return {**self.widget._repr_mimebundle_(**options), STATIC_FIGURE: self._standing}
+
+
+def _title_in_one(figure: go.Figure) -> None:
+    """Put the second title into the first: drawn before it is on the page, plotly would lay one upon the other."""
+    title = figure.layout.title
+    below = title.subtitle.text
+    if below:
+        style = f"font-size:{SUBTITLE_PIXELS}px;color:{MUTED}"
+        figure.update_layout(title={"text": f"{title.text}<br><span style='{style}'>{below}</span>", "subtitle": None})
 
 
 def named(widget: Any, *classes: str) -> Any:

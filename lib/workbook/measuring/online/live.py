@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
 
 LIVE = "live"
+LIVE_SERVER = "live_server"
 SERVER_COLUMNS: Mapping[str, str] = {
     "arm": "str",
     "concurrency": "int64",
@@ -197,7 +198,7 @@ class LiveLoad:
     def _keep(self, result: LoadResult) -> None:
         counted = {name: getattr(result.statistics, name) for name in SERVER_COLUMNS if name.endswith("_ms")}
         row = {"arm": result.arm, "concurrency": result.load.concurrency, "run": result.run, **counted}
-        with RecordWriter(self.run.records_path(f"{LIVE}_server"), SERVER_COLUMNS) as writer:
+        with RecordWriter(self.run.records_path(LIVE_SERVER), SERVER_COLUMNS) as writer:
             writer.append(row)
 
 
