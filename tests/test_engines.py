@@ -246,6 +246,17 @@ def test_a_failed_build_leaves_its_log_and_no_engine(tmp_path: Path, exported: E
     assert not list((tmp_path / "artifacts" / "engine").glob("*/model.plan"))
 
 
+@pytest.mark.parametrize("content", [b"", b"other"])
+def test_a_kept_engine_that_was_damaged_is_refused(tmp_path: Path, exported: ExportedModel, content: bytes):
+    tool = stand_in(tmp_path / "trt")
+    plan = build_engine(exported, "fp32", tool, "GPU", notify=lambda _: None).path
+    plan.write_bytes(content)
+    with pytest.raises(
+        ModelError, match=rf"has {len(content)} bytes, and 4 were built.*delete the folder {plan.parent}"
+    ):
+        build_engine(exported, "fp32", tool, "GPU", notify=lambda _: None)
+
+
 def test_success_without_an_engine_is_a_failure(tmp_path: Path, exported: ExportedModel):
     with pytest.raises(ModelError, match="no fp32 engine"):
         build_engine(exported, "fp32", stand_in(tmp_path / "trt", "nothing"), "GPU", notify=lambda _: None)

@@ -51,7 +51,7 @@ def test_engines_show_tensorrts_own_figures(tmp_path: Path):
     plan = tmp_path / "model.plan"
     plan.write_bytes(b"x")
     build = EngineBuild(61.5, 100, 8.0, 7.9, 8.4, 126.0, (), (10, 5, 0))
-    engines = [model("onnx_fp32", plan, 1), model("tensorrt_bf16", plan, 1, Engine(plan, build, "RTX", plan))]
+    engines = [model("onnx_fp32", plan, 1), model("tensorrt_bf16", plan, 1, Engine(plan, "sha", build, "RTX", plan))]
     row = engine_table(engines).iloc[0]
     assert (row["variant"], row["tensorrt"], row["gpu_latency_median_ms"]) == ("tensorrt_bf16", "10.5.0", 7.9)
     assert engine_table(engines[:1]).empty

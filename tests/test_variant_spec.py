@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from workbook.errors import ServerError, SettingError
+from workbook.artifacts import file_sha256
+from workbook.errors import ModelError, ServerError, SettingError
 from workbook.models.engines import Engine, EngineBuild
 from workbook.models.variants import VARIANTS, VariantModel, find_variant
+from workbook.runs import Run
 from workbook.serving.repository import DynamicBatching, committed_repository, to_config_pbtxt
-from workbook.serving.variant_server import batching_of, explain_load_failure
+from workbook.serving.variant_server import batching_of, check_files, explain_load_failure, start_variant_server
 from workbook.serving.variant_spec import served_name, variant_files, variant_spec
 from workbook.settings import Settings
 
@@ -72,7 +74,7 @@ def test_batching_comes_from_the_settings():
 def test_a_malformed_engine_is_named_with_the_fix(tmp_path: Path):
     """The text is Triton's own for a plan file of another TensorRT."""
     build = EngineBuild(1.0, 1, 1.0, 1.0, 1.0, 1.0, (), (10, 5, 0))
-    engine = Engine(tmp_path / "model.plan", build, "GPU", tmp_path / "log")
+    engine = Engine(tmp_path / "model.plan", "sha", build, "GPU", tmp_path / "log")
     model = VariantModel(find_variant("tensorrt_bf16"), engine.path, "sha", 1, 384, 512, engine)
     other = VariantModel(find_variant("onnx_fp32"), tmp_path / "other" / "model.onnx", "sha", 1, 384, 512)
     log = (
@@ -89,3 +91,41 @@ def test_a_failure_of_a_port_is_no_failure_of_the_file():
     error = ServerError("port 8000 is taken", "e5_onnx_fp32 was loaded")
     model = VariantModel(find_variant("onnx_fp32"), Path("x/model.onnx"), "sha", 1, 384, 512)
     assert explain_load_failure(error, [model]) is error
+
+
+def built(folder: Path, content: bytes) -> VariantModel:
+    """An engine as it was built; the size and digest that were noted then are those of `content`."""
+    plan = folder / "model.plan"
+    plan.write_bytes(content)
+    build = EngineBuild(1.0, len(content), 1.0, 1.0, 1.0, 1.0, (), (10, 5, 0))
+    engine = Engine(plan, file_sha256(plan), build, "GPU", folder / "log")
+    return VariantModel(find_variant("tensorrt_bf16"), plan, engine.sha256, len(content), 384, 512, engine)
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (None, "is not there"),
+        (b"", "has 0 bytes, and 12 were built; it does not begin as an engine does"),
+        (b"ftrt cut", "has 8 bytes, and 12 were built. TensorRT would refuse it"),
+        (b"an HTML page", "has the size that was built and another content; it does not begin as an engine does"),
+        (b"ftrt damaged", "has the size that was built and another content. TensorRT"),
+    ],
+)
+def test_an_engine_that_is_not_what_was_built_is_refused_before_a_server_starts(tmp_path: Path, now, said: str):
+    model = built(tmp_path, b"ftrt as made")
+    check_files([model])
+    if now is None:
+        model.path.unlink()
+    else:
+        model.path.write_bytes(now)
+    with pytest.raises(ModelError) as caught:
+        start_variant_server(None, [model], Settings(server="embedded"), Run(tmp_path, "04"))  # type: ignore[arg-type]
+    assert said in str(caught.value)
+    assert f"delete the folder {tmp_path} and run notebook 02_build_engines again" in str(caught.value)
+
+
+def test_a_file_that_is_missing_is_named_before_a_server_starts(tmp_path: Path):
+    model = VariantModel(find_variant("onnx_fp32"), tmp_path / "model.onnx", "sha", 1, 384, 512)
+    with pytest.raises(ModelError, match=r"onnx_fp32: there is no file .*model\.onnx\. Delete its folder and run"):
+        check_files([model])

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbook.artifacts import artifacts_dir, build_once, key_digest
+from workbook.artifacts import artifacts_dir, build_once, file_sha256, key_digest
 from workbook.errors import ModelError
 from workbook.models.engine_log import (
     KERNEL_TIMED,
@@ -22,6 +22,7 @@ from workbook.models.engine_log import (
     parse_version,
 )
 from workbook.models.engine_process import run_logged
+from workbook.models.engine_record import check_engine
 from workbook.models.export import ExportedModel
 from workbook.models.precision import check_onnx
 from workbook.models.trtexec import EngineShapes, Trtexec, find_trtexec, new_container_name, trtexec_command
@@ -42,6 +43,7 @@ KIND = "engine"
 PLAN_FILE = "model.plan"
 LOG_FILE = "trtexec.log"
 BUILD_FILE = "build.json"
+SHA256 = "plan_sha256"
 # What an engine is tied to; the rest of its key says what it is of.
 TIES = ("tensorrt", "gpu")
 
@@ -52,12 +54,14 @@ class Engine:
 
     Attributes:
         path: the `model.plan`.
+        sha256: of the file, as it was built.
         build: figures of its build.
         gpu: name of the GPU it was built on, the only kind it runs on.
         log_file: all that trtexec printed.
     """
 
     path: Path
+    sha256: str
     build: EngineBuild
     gpu: str
     log_file: Path = field(repr=False)
@@ -85,7 +89,8 @@ def build_engine(
         notify: gets one sentence where a kept engine cannot be used, and each stage of a build.
 
     Raises:
-        ModelError: the ONNX file is malformed (said before anything starts), or trtexec failed (with its error lines).
+        ModelError: the ONNX file is malformed (said before anything starts), trtexec failed (with its error lines), or
+            the engine kept is no longer the file that was built.
         SettingError: the precision cannot be built by this TensorRT.
         SetupError: trtexec cannot be started.
     """
@@ -106,10 +111,17 @@ def build_engine(
     folder = build_once(
         KIND, key, lambda unfinished: _build(exported, precision, trtexec, gpu, shapes, tf32, unfinished, notify)
     )
+    return _read_engine(folder, gpu)
+
+
+def _read_engine(folder: Path, gpu: str) -> Engine:
+    """A finished engine, once its file is known to be the one that was built."""
     build = json.loads((folder / BUILD_FILE).read_text())
+    sha256 = build.pop(SHA256)
     for name in ("warnings", "tensorrt_version"):
         build[name] = tuple(build[name])
-    return Engine(folder / PLAN_FILE, EngineBuild(**build), gpu, folder / LOG_FILE)
+    check_engine(folder / PLAN_FILE, sha256, build["engine_bytes"])
+    return Engine(folder / PLAN_FILE, sha256, EngineBuild(**build), gpu, folder / LOG_FILE)
 
 
 def _build(
@@ -148,7 +160,7 @@ def _build(
             f"{trtexec.program} should be TensorRT {dotted(trtexec.version)} and is {dotted(build.tensorrt_version)}: "
             "an engine loads only in the version that built it. Pull the pinned image again."
         )
-    (folder / BUILD_FILE).write_text(json.dumps(asdict(build)) + "\n")
+    (folder / BUILD_FILE).write_text(json.dumps({**asdict(build), SHA256: file_sha256(plan)}) + "\n")
 
 
 class _Progress:

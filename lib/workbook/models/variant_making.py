@@ -89,6 +89,6 @@ def from_tensorrt(precision: str) -> Make:
             source, precision, machine.trtexec, machine.gpus[0], shapes=shapes, notify=ingredients.notify
         )
         longest = min(exported.max_length, shapes.max[1])
-        return Made(engine.path, file_sha256(engine.path), engine.path.stat().st_size, longest, engine)
+        return Made(engine.path, engine.sha256, engine.path.stat().st_size, longest, engine)
 
     return make

@@ -97,7 +97,7 @@ class Variant:
     def missing(self, machine: Machine) -> str:
         """What this machine lacks to make and serve it, as a sentence; empty where it lacks nothing."""
         lacks = [*self._lacking_server(machine), *self._lacking_tools(machine)]
-        return f"not run on this machine: needs {' and '.join(lacks)}" if lacks else ""
+        return f"not run on this machine: needs {_listed(lacks)}" if lacks else ""
 
     def slow(self, machine: Machine) -> str:
         """Why `auto` leaves it out although it would run; empty where it does not."""
@@ -190,9 +190,14 @@ def make_variant(variant: Variant, ingredients: Ingredients) -> VariantModel:
         ModelError: the export, conversion or engine build failed.
     """
     if lacks := variant._lacking_tools(ingredients.machine):
-        raise SetupError(f"{variant.name} cannot be made on this machine: it needs {' and '.join(lacks)}")
+        raise SetupError(f"{variant.name} cannot be made on this machine: it needs {_listed(lacks)}")
     made = variant.make(ingredients)
     return VariantModel(variant=variant, hidden_size=ingredients.exported.hidden_size, **vars(made))
+
+
+def _listed(things: Sequence[str]) -> str:
+    """A, b and c."""
+    return " and ".join([", ".join(things[:-1])] * (len(things) > 1) + list(things[-1:]))
 
 
 def _onnx(precision: str, make: Make, min_cosine: float, engine: str = "onnxruntime") -> Variant:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from workbook.errors import ServerError
+from workbook.errors import ModelError, ServerError
+from workbook.models.engine_record import check_engine
 from workbook.serving.encoder_server import NULL_MODEL
 from workbook.serving.repository import Backend, DynamicBatching, ModelSpec, assemble_repository, null_spec
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
@@ -39,6 +40,7 @@ def start_variant_server(
         The running server; a remote one is only looked at and serves what it serves.
 
     Raises:
+        ModelError: a file is missing, or an engine is not what was built: found before anything is started.
         SettingError, SetupError, ServerError: as `start_server`; a file that does not load is named, with the way to
             make it anew.
     """
@@ -46,6 +48,7 @@ def start_variant_server(
     kind = resolve_kind(settings.server)
     if kind.startswith("remote:"):
         return start_server(kind, models=names)
+    check_files(models)
     backend: Backend = "container" if kind == "container" else "embedded"
     entries = [(_spec(encoder, model, settings, backend), variant_files(model, backend)) for model in models]
     repository = run.directory / "model_repository" / run.notebook
@@ -60,6 +63,22 @@ def start_variant_server(
         return start_server(kind, repository, models=wanted, options=options, log_file=run.log_path)
     except ServerError as error:
         raise explain_load_failure(error, models) from error
+
+
+def check_files(models: Sequence[VariantModel]) -> None:
+    """Do nothing where every file lies there, and every engine is the one that was built.
+
+    Raises:
+        ModelError: the first that is not, with what to delete.
+    """
+    for model in models:
+        if model.engine is not None:
+            check_engine(model.path, model.sha256, model.bytes)
+        elif not model.path.is_file():
+            raise ModelError(
+                f"{model.variant.name}: there is no file {model.path}. Delete its folder and run notebook "
+                "02_build_engines again."
+            )
 
 
 def fit_in_memory(models: Sequence[VariantModel], share: float = 0.5) -> bool:
