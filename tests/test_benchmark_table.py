@@ -14,6 +14,7 @@ from workbook.analysis.benchmark_table import (
     benchmark_table,
     check_table,
     floor_table,
+    longer_cells,
     result_rows,
     splits_of,
     wide_table,
@@ -111,6 +112,26 @@ def test_little_and_the_sum_of_parts():
     assert splits["a"][1].parts_ms["network_ms"] == pytest.approx(2)  # 10 - (1 + 6 + 1)
     assert not checks.loc["b", "law_holds"]  # 50 answers of 10 ms fill half a second
     assert not checks.loc["b", "parts_fit"]
+
+
+def test_few_requests_widen_what_the_edges_of_a_cell_may_do():
+    """Four clients, 10 requests a second of 0.43 s each: 4.3 in flight, where up to 4 of 10 were cut by an edge."""
+    few = cell("a", [430] * 10, concurrency=4, infer_ms=100)
+    many = cell("b", [43] * 100, concurrency=4, infer_ms=10)
+    checks = check_table(benchmark_table([few, many]), splits_of([few, many], "2 rows")).set_index("variant")
+    assert list(checks["implied_in_flight"]) == pytest.approx([4.3, 4.3])
+    assert checks.loc["a", "law_holds"]
+    assert not checks.loc["b", "law_holds"]
+
+
+def test_what_lies_outside_queue_and_model():
+    assert benchmark_table([cell("a", [10] * 5)]).iloc[0]["outside_ms"] == pytest.approx(4)  # 10 - 6 of the model
+
+
+def test_cells_that_took_longer_are_named():
+    cells = [cell("a", [10] * 3, duration_s=1.0), cell("b", [10] * 3, duration_s=2.5), cell("b", [10], timed=False)]
+    assert longer_cells(cells[:1], 1.0) == ""
+    assert "longer than the 1 s asked for (b up to 2.5 s)" in longer_cells(cells, 1.0)
 
 
 def test_the_table_says_what_was_not_run():

@@ -6,8 +6,24 @@ import pandas as pd
 import pytest
 
 from workbook.analysis.published import published_figures
-from workbook.analysis.ranking import advise, beside_published, fewest_in_flight, order_sentence, rank_variants
-from workbook.display.plots import benchmark_plot, cost_plot, open_loop_plot, quality_plot
+from workbook.analysis.ranking import (
+    advise,
+    beside_published,
+    cosine_floor,
+    fewest_in_flight,
+    order_sentence,
+    rank_variants,
+)
+from workbook.display.plots import (
+    benchmark_plot,
+    cost_plot,
+    open_loop_plot,
+    quality_plot,
+    reading_of_answers,
+    reading_of_axes,
+    reading_of_checks,
+    reading_of_open_loop,
+)
 
 RATES = {"onnx_fp32": [30, 38, 40], "onnx_fp16": [20, 21, 22], "onnx_int8": [50, 55, 60], "openvino_fp32": [40, 50, 51]}
 COSINES = {"onnx_fp32": 0.9999999, "onnx_fp16": 0.99996, "onnx_int8": 0.98, "openvino_fp32": 0.9999998}
@@ -51,6 +67,20 @@ def test_dominated_is_slower_and_no_closer(table, quality):
     assert dominated["onnx_fp32"] == "openvino_fp32"  # the seventh decimal of its cosine does not save it
     assert dominated["onnx_fp16"] == "openvino_fp32"
     assert dominated["onnx_int8"] == ""  # nothing acceptable is as fast
+
+
+def test_one_that_keeps_more_neighbours_is_not_dominated(table, quality):
+    kept = quality.assign(neighbour_agreement=[1.0, 0.99, 0.84, 0.988])
+    dominated = dict(rank_variants(table, kept, "1 tweet")[["variant", "dominated_by"]].to_numpy())
+    assert dominated["onnx_fp32"] == ""  # slower than openvino_fp32, and closer by a hundredth of the neighbours
+    assert dominated["onnx_fp16"] == "openvino_fp32"  # two thousandths are no difference
+
+
+def test_a_lowest_cosine_is_never_rounded_up():
+    assert cosine_floor(0.99997) == "0.9999"
+    assert cosine_floor(0.9999) == "0.9999"
+    assert cosine_floor(1.0) == "1.0000"
+    assert cosine_floor(0.99996760, 5) == "0.99996"
 
 
 def test_the_fewest_in_flight_that_are_enough(table):
@@ -103,6 +133,42 @@ def test_figures_carry_question_and_reading(table, quality):
     costs = pd.DataFrame({"variant": list(RATES), "bytes": [400e6, 200e6, 100e6, 400e6]})
     assert "onnx_int8 takes 100 MB" in cost_plot(costs, quality).layout.meta["reading"]
     assert "The smallest that keeps the quality: onnx_fp16" in cost_plot(costs, quality).layout.meta["reading"]
+
+
+def test_served_answers_in_words():
+    answers = pd.DataFrame({"variant": ["onnx_fp32", "onnx_int8", "torch_fp32"], "min_cosine": [1.0, 0.9954, 0.9]})
+    assert reading_of_answers(answers) == (
+        "Served as in this process but for rounding: onnx_fp32. onnx_int8 answers otherwise, lowest cosine 0.9954: the "
+        "scale of its 8-bit activations is that of a whole batch, so that a row's answer depends on the rows beside "
+        "it. torch_fp32 answers otherwise, lowest cosine 0.9000: the server does not run what this process runs."
+    )
+
+
+def test_checks_and_axes_in_words():
+    checks = pd.DataFrame({"law_holds": [True, False], "parts_fit": [True, True]})
+    assert reading_of_checks(checks).startswith("Little's law holds in 1 of 2 cells, the parts add up in 2. Where the")
+    axes = pd.DataFrame(
+        {"outputs": ["pooled"] * 2, "transport": ["grpc", "http"], "outside_ms": [2.0, 1.0], "latency_mean_ms": 200.0}
+    )
+    assert reading_of_axes(axes) == (
+        "Returning pooled, 1.00 ms (http) to 2.00 ms (grpc) of a request lie outside queue and model, at most 1.0% of "
+        "it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("answered", "percent", "said"),
+    [
+        (99.0, 120, "still kept up (99.0 of 100 requests/s)"),
+        (99.0, 80, "kept up."),
+        (70.0, 120, "answered 70.0 of 100"),
+    ],
+)
+def test_whether_the_highest_rate_was_kept_up_with(answered: float, percent: int, said: str):
+    row = {"arrivals": "constant", "latency_p50_ms": 20.0, "within_objective": 0.996}
+    rates = pd.DataFrame([{**row, "percent": percent, "offered_per_s": 100.0, "answered_per_s": answered}])
+    assert said in reading_of_open_loop(rates, 50)
+    assert "99.6% were" in reading_of_open_loop(rates, 50)
 
 
 def test_open_loop_figure_says_how_many_were_in_time():

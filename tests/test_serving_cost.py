@@ -27,3 +27,9 @@ def test_the_share_is_of_runs_side_by_side() -> None:
 def test_less_than_expected_is_said() -> None:
     runs = {name: rates for name, rates in RUNS.items() if "2" not in name}
     assert "and NOT kept" in ServingCost("onnx_fp32", runs).sentence
+
+
+def test_runs_that_scatter_are_not_called_sure() -> None:
+    scattered = {IN_PROCESS: [100.0, 100.0, 100.0, 100.0], "served, 1 in flight": [80.0, 120.0, 90.0, 110.0]}
+    said = ServingCost("onnx_fp32", scattered).sentence
+    assert said.endswith("and kept, though the runs scatter too much to be sure of it.")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COSINE_DECIMALS = 4
-"""Cosines that agree in so many decimals count as equal: beyond them lies the order in which an engine adds."""
+EXACT_COSINE = 0.9999
+"""From this lowest cosine on a variant counts as exact, and no exact one as closer than another."""
+SAME_NEIGHBOURS = 0.005
+"""Shares of kept neighbours that differ by no more count as equal: rounding alone swaps two that are equally near."""
 FULL_SHARE = 0.95
 
 
@@ -25,7 +28,8 @@ def rank_variants(table: pd.DataFrame, quality: pd.DataFrame, workload: str) -> 
         `place` (None where the quality is not acceptable), `variant`, `throughput_rows_per_s` and the `concurrency` of
         it, `latency_p50_ms` there, `times_slowest`, `min_cosine`, `mean_cosine`, `neighbour_agreement`,
         `probe_accuracy`, `acceptable`, `why` (what was lost), `dominated_by`: an acceptable variant that is at least as
-        fast and as close to fp32, and better in one of the two; empty where there is none.
+        fast and as close to fp32 (in cosine, all exact ones being equal, and in neighbours kept), and better in one of
+        the three; empty where there is none.
     """
     here = table[table["workload"] == workload]
     best = here.loc[here.groupby("variant")["throughput_rows_per_s"].idxmax()]
@@ -101,8 +105,13 @@ def advise(ranked: pd.DataFrame, table: pd.DataFrame, workload: str, smallest_di
     ahead = _ahead(good, smallest_difference_percent)
     return (
         f"Serve {name} on this machine: {rate:.1f} rows/s ({workload} a request), {ahead}its rows at a cosine of at "
-        f"least {first['min_cosine']:.4f} to fp32; {enough} to reach {FULL_SHARE:.0%} of that."
+        f"least {cosine_floor(first['min_cosine'])} to fp32; {enough} to reach {FULL_SHARE:.0%} of that."
     )
+
+
+def cosine_floor(cosine: float, decimals: int = 4) -> str:
+    """A lowest cosine cut off, not rounded: 0.99997 is at least 0.9999, and not 1.0000."""
+    return f"{math.floor(cosine * 10**decimals + 1e-9) / 10**decimals:.{decimals}f}"
 
 
 def _ahead(good: pd.DataFrame, smallest_difference_percent: float) -> str:
@@ -117,9 +126,18 @@ def _ahead(good: pd.DataFrame, smallest_difference_percent: float) -> str:
 
 
 def _dominating(row: pd.Series, ranked: pd.DataFrame) -> str:
-    speed, cosine = row["throughput_rows_per_s"], round(row["min_cosine"], COSINE_DECIMALS)
+    speed = row["throughput_rows_per_s"]
     for _, other in ranked[ranked["acceptable"].astype(bool)].iterrows():
-        faster, closer = other["throughput_rows_per_s"], round(other["min_cosine"], COSINE_DECIMALS)
-        if faster >= speed and closer >= cosine and (faster > speed or closer > cosine):
+        faster, closer = other["throughput_rows_per_s"] - speed, _closer(other, row)
+        if faster >= 0 and closer >= 0 and (faster > 0 or closer > 0):
             return str(other["variant"])
     return ""
+
+
+def _closer(one: pd.Series, other: pd.Series) -> int:
+    """1 where one is closer to fp32 than the other, 0 where neither is, -1 where it is farther in either measure."""
+    cosines = min(one["min_cosine"], EXACT_COSINE) - min(other["min_cosine"], EXACT_COSINE)
+    neighbours = one["neighbour_agreement"] - other["neighbour_agreement"]
+    if cosines < 0 or neighbours < -SAME_NEIGHBOURS:
+        return -1
+    return int(cosines > 0 or neighbours > SAME_NEIGHBOURS)

@@ -15,7 +15,10 @@ from workbook.display.readings import (
 )
 from workbook.display.variant_plots import benchmark_plot, open_loop_plot, split_grid
 from workbook.display.variant_readings import (
+    reading_of_answers,
+    reading_of_axes,
     reading_of_benchmark,
+    reading_of_checks,
     reading_of_costs,
     reading_of_open_loop,
     reading_of_quality,
@@ -30,7 +33,10 @@ __all__ = [
     "open_loop_plot",
     "parity_plot",
     "quality_plot",
+    "reading_of_answers",
+    "reading_of_axes",
     "reading_of_benchmark",
+    "reading_of_checks",
     "reading_of_costs",
     "reading_of_latencies",
     "reading_of_open_loop",

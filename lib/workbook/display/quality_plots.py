@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbook.analysis.ranking import cosine_floor
 from workbook.display.drawing import joined_labels, new_figure
 from workbook.display.scales import powers_of_ten
 from workbook.display.theme import COLOURS, INK, MUTED, SYMBOLS
@@ -56,11 +57,11 @@ def quality_plot(ranked: pd.DataFrame, title: str = "") -> go.Figure:
                 marker=marker,
                 cliponaxis=False,
                 hovertemplate=f"{row['variant']}: %{{x:.4g}} rows/s, %{{y:.1%}} of neighbours, lowest cosine "
-                f"{row['min_cosine']:.5f}{', ' + why if why else ''}<extra></extra>",
+                f"{cosine_floor(row['min_cosine'], 5)}{', ' + why if why else ''}<extra></extra>",
             )
         )
     lowest = float(ranked["neighbour_agreement"].min())
-    figure.update_yaxes(title_text="nearest neighbours kept", tickformat=".0%", range=[lowest - 0.03, 1.025])
+    figure.update_yaxes(title_text="nearest neighbours kept", tickformat=".0%", range=[lowest - 0.03, 1.012])
     return figure.update_xaxes(
         title_text="throughput (rows per second)", range=[0, 1.15 * float(ranked["throughput_rows_per_s"].max())]
     )

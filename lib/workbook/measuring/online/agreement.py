@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbook.measuring.online.load import Load, measure_load
+from workbook.measuring.online.load import Load, measure_load, send_all
+from workbook.measuring.online.patience import lone_request_s, patient
 from workbook.measuring.online.perf_analyzer import run_perf_analyzer
 from workbook.measuring.online.requests import ModelInputs
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
 
 OURS, THEIRS = "workbook", "perf_analyzer"
+TOLERANCE = 0.05
+"""Difference in throughput up to which both tools are said to agree."""
 
 
 def compare_with_perf_analyzer(
@@ -33,7 +36,8 @@ def compare_with_perf_analyzer(
     """Measure the same load with both tools in turn: A B B A at each concurrency.
 
     perf_analyzer asks for every output of the model, hence so do we, whatever `load.outputs` says. Set
-    `load.stability_percent` to 1000 where the machine is noisy: both then take three windows each time.
+    `load.stability_percent` to 1000 where the machine is noisy: both then take three windows each time. Where a window
+    would hold too few requests, both take longer ones.
 
     Args:
         server: running server.
@@ -57,8 +61,10 @@ def compare_with_perf_analyzer(
 
     outputs = tuple(output["name"] for output in server.model_config(load.model)["output"])
     rows = []
+    alone = replace(load, concurrency=1, outputs=outputs)
+    lone_s = lone_request_s(send_all(server, alone, batches[:3], records_path, arm="warm-up", progress=False))
     for concurrency in concurrencies:
-        one = replace(load, concurrency=concurrency, outputs=outputs)
+        one = patient(replace(alone, concurrency=concurrency), lone_s)
         for repeat in range(repeats):
             for tool in (OURS, THEIRS) if repeat % 2 == 0 else (THEIRS, OURS):
                 if tool == OURS:
@@ -80,14 +86,15 @@ def agreement_table(measured: pd.DataFrame) -> pd.DataFrame:
         measured: from `compare_with_perf_analyzer`.
 
     Returns:
-        A row a concurrency: `throughput_rows_per_s` and `latency_p50_ms` of each tool (medians), `throughput_ratio`,
-        `latency_p50_ratio`, and the pairs' smallest and largest ratios.
+        A row a concurrency: `pairs`; `throughput_rows_per_s` and `latency_p50_ms` of each tool (medians),
+        `throughput_ratio`, `latency_p50_ratio`, and the pairs' smallest and largest ratios; `agrees`: the ratio of
+        throughput lies within TOLERANCE of 1.
     """
     import pandas as pd
 
     rows = []
     for concurrency, group in measured.groupby("concurrency"):
-        row = {"concurrency": concurrency}
+        row: dict[str, object] = {"concurrency": concurrency, "pairs": group["repeat"].nunique()}
         for column, name in (("throughput_rows_per_s", "throughput"), ("latency_p50_ms", "latency_p50")):
             pairs = group.pivot(index="repeat", columns="tool", values=column)
             ratios = pairs[OURS] / pairs[THEIRS]
@@ -95,7 +102,39 @@ def agreement_table(measured: pd.DataFrame) -> pd.DataFrame:
             row |= {f"{name}_ratio": ratios.median(), f"{name}_ratio_min": ratios.min()}
             row |= {f"{name}_ratio_max": ratios.max()}
         rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    return table.assign(agrees=(table["throughput_ratio"] - 1).abs() <= TOLERANCE)
+
+
+def agreement_sentence(table: pd.DataFrame) -> str:
+    """Where both tools agree, where not, and what to make of it.
+
+    Args:
+        table: from `agreement_table`.
+    """
+    ratios = [
+        f"{row.throughput_ratio:.2f} at {row.concurrency} in flight (single pairs {row.throughput_ratio_min:.2f} to "
+        f"{row.throughput_ratio_max:.2f})"
+        for row in table.itertuples()
+    ]
+    shown = f"This workbook's throughput over perf_analyzer's, the median of the pairs: {', '.join(ratios)}."
+    apart = table[~table["agrees"]]
+    if apart.empty:
+        return f"{shown} They agree within {TOLERANCE:.0%} in every cell."
+    both_sides = (apart["throughput_ratio_min"] <= 1 + TOLERANCE) & (apart["throughput_ratio_max"] >= 1 - TOLERANCE)
+    loose, sure = apart[both_sides], apart[~both_sides]
+    if len(loose):
+        shown += (
+            f" Not within {TOLERANCE:.0%} at {_named(loose)} in flight, where single pairs scatter across that bound: "
+            "something else uses the machine, or the cells are short; raise repeats."
+        )
+    if len(sure):
+        shown += f" NOT within {TOLERANCE:.0%} at {_named(sure)} in flight, in no pair: doubt these cells."
+    return shown
+
+
+def _named(cells: pd.DataFrame) -> str:
+    return ", ".join(str(concurrency) for concurrency in cells["concurrency"])
 
 
 def _measure_ours(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from workbook.errors import SettingError
-from workbook.measuring.alternation import order_of_runs
+from workbook.measuring.alternation import alternate, order_of_runs
 from workbook.measuring.online.load import Load, measure_load, send_all
+from workbook.measuring.online.patience import lone_request_s, patient
 from workbook.measuring.online.requests import TransportName
 from workbook.measuring.online.scenario import LoadResult
 from workbook.measuring.online.shared_memory_client import send_through_shared_memory
@@ -27,6 +28,7 @@ SHARED_MEMORY = "grpc + system shared memory"
 POOLED = ("sentence_embedding",)
 HIDDEN = ("last_hidden_state",)
 _WARM_UP_SHARE = 0.2
+_WARM_UP_REQUESTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,8 @@ def benchmark_variants(
 ) -> list[Cell]:
     """Measure every variant at every concurrency; variants take turns A B C, C B A over the rounds.
 
-    A workload that is not timed is measured in the first `settings.shape_rounds` rounds.
+    A workload that is not timed is measured in the first `settings.shape_rounds` rounds. A cell of one that is takes
+    `settings.cell_s`, or longer where its windows would hold too few requests on this machine: `longer_cells` says so.
 
     Args:
         server: from `start_variant_server`.
@@ -101,29 +104,35 @@ def measure_axes(
     """One variant over every transport, one request in flight, returning the pooled embedding or the hidden state.
 
     The hidden state is `sequence` times as large; what it costs on each transport is the cost of moving it. System
-    shared memory is measured where the server is a process of this machine, for the embedding.
+    shared memory is measured where the server is a process of this machine, for the embedding. All take turns, forwards
+    and backwards, over `settings.rounds`.
     """
-    cells = []
-    _warm_up(server, model, workload, records_path)
+    lone_s = _warm_up(server, model, workload, records_path)
+    arms: dict[str, Callable[[int], Cell]] = {}
     with serving(server, model) as name:
-        cell = partial(_measure, server, name, model.variant.name, workload, settings, records_path)
         for outputs in (POOLED, HIDDEN):
             for transport in get_args(TransportName):
-                cells.append(cell(1, 0, transport=transport, outputs=outputs))
+                arms[f"{outputs[0]} over {transport}"] = partial(
+                    _measure, server, name, model.variant.name, workload, settings, records_path, lone_s, 1,
+                    transport=transport, outputs=outputs,
+                )  # fmt: skip
         if server.kind == "embedded":
-            cells.append(_measure_shared_memory(server, name, model, workload, records_path))
-    return cells
+            arms[f"{POOLED[0]} over {SHARED_MEMORY}"] = partial(
+                _measure_shared_memory, server, name, model, workload, records_path
+            )
+        results = alternate(arms, settings.rounds, progress=False)
+    return [cell for cells in results.values() for cell in cells]
 
 
-def _warm_up(server: Server, model: VariantModel, workload: Workload, path: Path) -> None:
-    """Pay for what only the first request of a shape pays, over gRPC with all outputs."""
+def _warm_up(server: Server, model: VariantModel, workload: Workload, path: Path) -> float:
+    """Pay for what only the first request of a shape pays, over gRPC with all outputs; the seconds it took."""
     with serving(server, model) as name:
-        load = Load(name, outputs=(*POOLED, *HIDDEN))
-        send_all(server, load, workload.batches[:1], path.with_name("warm_up_axes.csv"), arm="warm-up", progress=False)
+        load, own = Load(name, outputs=(*POOLED, *HIDDEN)), path.with_name("warm_up_axes.csv")
+        return lone_request_s(send_all(server, load, workload.batches[:1], own, arm="warm-up", progress=False))
 
 
 def _measure_shared_memory(
-    server: Server, name: str, model: VariantModel, workload: Workload, records_path: Path
+    server: Server, name: str, model: VariantModel, workload: Workload, records_path: Path, number: int
 ) -> Cell:
     """The pooled embedding through system shared memory; the connection carries names of regions only."""
     import pandas as pd
@@ -131,23 +140,21 @@ def _measure_shared_memory(
     path = records_path.with_name(f"shared_memory_{records_path.name}")
     batches, arm = workload.requests_for(1), model.variant.name
     before = server.statistics(name, settled=True)
-    send_through_shared_memory(server, name, POOLED[0], model.hidden_size, batches, path, arm=arm)
+    send_through_shared_memory(server, name, POOLED[0], model.hidden_size, batches, path, arm=arm, run=number)
     statistics = server.statistics(name, settled=True) - before
     records = read_records(path, REQUEST_COLUMNS).tail(len(batches)).reset_index(drop=True)
     duration_s = float(records["decoded_ns"].max() - records["sent_ns"].min()) / 1e9
     load = Load(name, 1, outputs=POOLED)
-    result = LoadResult(load, arm, 0, records, path, pd.DataFrame(), True, duration_s, statistics, float("nan"))
+    result = LoadResult(load, arm, number, records, path, pd.DataFrame(), True, duration_s, statistics, float("nan"))
     return Cell(arm, workload, result, steady=False, transport=SHARED_MEMORY)
 
 
 def _measure_column(
     server: Server, model: str, variant: str, workload: Workload, settings: Settings, path: Path, number: int
 ) -> list[Cell]:
-    warm_up = path.with_name(f"warm_up_{path.name}")
-    send_all(
-        server, Load(model), workload.batches[: 2 if workload.timed else 1], warm_up, arm="warm-up", progress=False
-    )
-    measure = partial(_measure, server, model, variant, workload, settings, path)
+    few = workload.batches[: _WARM_UP_REQUESTS if workload.timed else 1]
+    warm_up = send_all(server, Load(model), few, path.with_name(f"warm_up_{path.name}"), arm="warm-up", progress=False)
+    measure = partial(_measure, server, model, variant, workload, settings, path, lone_request_s(warm_up))
     return [measure(concurrency, number) for concurrency in settings.benchmark_concurrency]
 
 
@@ -158,6 +165,7 @@ def _measure(
     workload: Workload,
     settings: Settings,
     path: Path,
+    lone_s: float,
     concurrency: int,
     number: int,
     *,
@@ -175,6 +183,7 @@ def _measure(
         max_windows=3,
     )
     if workload.timed:
+        load = patient(load, lone_s)
         result = measure_load(server, load, workload.batches, path, arm=variant, run=number, progress=False)
     else:
         requests = workload.requests_for(concurrency)

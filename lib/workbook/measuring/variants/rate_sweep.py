@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _FIRST_GUESS = 0.6
 """Share of the closed loop's rate at which the search for the knee begins."""
+LEAST_REQUESTS = 10
+"""A rate is offered for at least so long that as many requests are due: fewer show no rate."""
 
 
 def measure_rates(
@@ -44,7 +46,8 @@ def measure_rates(
         progress: show a progress bar.
 
     Returns:
-        A row a measurement: `arrivals`, `percent`, and the fields of `summarise_open_loop`.
+        A row a measurement: `arrivals`, `percent`, `seconds` (over which requests were due), and the fields of
+        `summarise_open_loop`.
     """
     import pandas as pd
 
@@ -53,7 +56,8 @@ def measure_rates(
         for arrivals in get_args(Arrivals):
             rate = percent / 100 * closed_loop_per_s
             summary = _measure(server, model, workload, rate, arrivals, settings, records_path, progress)
-            rows.append({"arrivals": arrivals, "percent": percent, **summary})
+            seconds = seconds_at(rate, settings.open_loop_s)
+            rows.append({"arrivals": arrivals, "percent": percent, "seconds": seconds, **summary})
     return pd.DataFrame(rows)
 
 
@@ -79,6 +83,21 @@ def search_knee(
     return find_knee(measure, _FIRST_GUESS * closed_loop_per_s, settings.objective_ms, probes=probes)
 
 
+def seconds_at(rate_per_s: float, wanted_s: float) -> float:
+    """How long a rate is offered: as asked for, or longer where a slow machine would see too few requests."""
+    return max(wanted_s, LEAST_REQUESTS / rate_per_s)
+
+
+def longer_rates(rates: pd.DataFrame, wanted_s: float) -> str:
+    """Which rates of `measure_rates` were offered for longer than asked for; empty where none was."""
+    if not (rates["seconds"] > wanted_s).any():
+        return ""
+    return (
+        f"Rates below {LEAST_REQUESTS / wanted_s:.3g} requests/s were offered for longer than the {wanted_s:g} s asked "
+        f"for, until {LEAST_REQUESTS} requests were due."
+    )
+
+
 def _measure(
     server: Server,
     model: str,
@@ -89,13 +108,14 @@ def _measure(
     records_path: Path,
     progress: bool,
 ) -> dict[str, float]:
+    duration_s = seconds_at(rate_per_s, settings.open_loop_s)
     asked = OpenLoop(
         Load(model, concurrency=MOST_CLIENTS),
         rate_per_s,
         arrivals,
-        duration_s=settings.open_loop_s,
-        warmup_s=min(0.5, 0.2 * settings.open_loop_s),
-        drain_s=settings.open_loop_s,
+        duration_s=duration_s,
+        warmup_s=min(0.5, 0.2 * duration_s),
+        drain_s=duration_s,
         seed=settings.seed,
     )
     result = measure_open_loop(server, asked, workload.batches, records_path, arm=arrivals, progress=progress)
