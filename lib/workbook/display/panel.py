@@ -60,7 +60,7 @@ class Panel:
         self.figure = go.FigureWidget()
         self.error = named(widgets.HTML(), "workbook-panel-error")
         self.reading = named(widgets.HTML(), "workbook-panel-reading")
-        box = widgets.VBox([*controls, self.figure, self.error, self.reading])
+        box = widgets.VBox([*controls, self.figure, self.error, self.reading], layout={"grid_gap": "8px"})
         self.widget = named(box, "workbook-panel", f"workbook-panel-{self.NAME}")
         for control in redrawn_by:
             control.observe(self.redraw, names="value")
@@ -109,6 +109,14 @@ def _title_in_one(figure: go.Figure) -> None:
     if below:
         style = f"font-size:{SUBTITLE_PIXELS}px;color:{MUTED}"
         figure.update_layout(title={"text": f"{title.text}<br><span style='{style}'>{below}</span>", "subtitle": None})
+
+
+def toggles(options: Sequence[str], description: str, **more: Any) -> Any:
+    """Buttons of which one is pressed; their label stands beside them, as that of every other control does."""
+    import ipywidgets as widgets
+
+    buttons = widgets.ToggleButtons(options=options, description=description, **more)
+    return named(buttons, "jupyter-widgets", "widget-inline-hbox")
 
 
 def named(widget: Any, *classes: str) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.stored import QUANTITIES, stored_measurements
 from workbook.display.drawing import dots, fill, name_rows, new_figure, spread_out
-from workbook.display.panel import Panel
+from workbook.display.panel import Panel, toggles
 from workbook.display.scales import ticks_for
 from workbook.display.theme import COLOURS, DASHES, INK, SYMBOLS
 from workbook.display.wording import number
@@ -153,7 +153,7 @@ class RecordsPanel(Panel):
         self.quantity = widgets.Dropdown(
             options=[(words, name) for name, words in QUANTITIES.items()], description="quantity", **wide
         )
-        self.scale = widgets.ToggleButtons(options=list(SCALES), description="axis")
+        self.scale = toggles(list(SCALES), "axis")
         self.arms = widgets.SelectMultiple(description="variants", rows=5, **wide)
         self.concurrency = widgets.SelectMultiple(description="concurrency", rows=4, **wide)
         self.runs.observe(self.take_run, names="value")

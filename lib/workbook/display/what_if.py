@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.prediction import PipelineCosts, Prediction, predict
 from workbook.display.drawing import new_figure
-from workbook.display.panel import Panel
+from workbook.display.panel import Panel, toggles
 from workbook.display.theme import COLOURS, INK
 from workbook.serving.ensemble_spec import EnsembleVariant
 
@@ -105,7 +105,7 @@ class WhatIfPanel(Panel):
         self.a_delay_ms = widgets.SelectionSlider(
             options=delays, value=delay_ms if delay_ms in delays else 150, description="delay of A (ms)", style=wide
         )
-        self.hop = widgets.ToggleButtons(options=["logits", "mask"], value=base.hop, description="B is fed")
+        self.hop = toggles(["logits", "mask"], "B is fed", value=base.hop)
         controls = (self.b_instances, self.b_max_batch, self.a_max_batch, self.a_delay_ms, self.hop)
         self.arrange(widgets.VBox(list(controls)), redrawn_by=controls)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbook.analysis.summaries import latency_table
 from workbook.display.latency_plots import box_plot, trace_over_time, violin_plot
-from workbook.display.panel import Panel
+from workbook.display.panel import Panel, toggles
 from workbook.errors import SettingError
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class LatencyPanel(Panel):
             options=labels, value=labels, rows=max(2, min(6, len(labels))), description="arms"
         )
         self.quantity = widgets.Dropdown(options=list(QUANTITIES.items()), description="time for")
-        self.scale = widgets.ToggleButtons(options=["auto", "linear", "log"], description="axis")
-        self.kind = widgets.ToggleButtons(options=list(KINDS), description="figure")
+        self.scale = toggles(["auto", "linear", "log"], "axis")
+        self.kind = toggles(list(KINDS), "figure")
         choices = widgets.VBox([self.quantity, self.scale, self.kind])
         self.arrange(widgets.HBox([self.arms, choices]), redrawn_by=(self.arms, self.quantity, self.scale, self.kind))
 
