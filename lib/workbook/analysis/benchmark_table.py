@@ -101,14 +101,20 @@ def check_table(table: pd.DataFrame, splits: Mapping[str, Mapping[int, LatencySp
 def wide_table(
     table: pd.DataFrame, workload: str, value: str, not_run: Iterable[tuple[Variant, str]] = ()
 ) -> pd.DataFrame:
-    """The article's form of table: a row a variant, a column a concurrency; what did not run says what it needs."""
+    """The article's form of table: a row a variant, a column a concurrency; what did not run says what it needs.
+
+    Variants that need the same share a row.
+    """
     here = table[table["workload"] == workload]
     wide = here.pivot(index="variant", columns="concurrency", values=value).loc[list(here["variant"].unique())]
     wide.columns = [f"{concurrency} in flight" for concurrency in wide.columns]
     wide = wide.reset_index()
     wide["note"] = ""
+    alike: dict[str, list[str]] = {}
     for variant, reason in not_run:
-        wide.loc[len(wide)] = {"variant": variant.name, "note": reason}
+        alike.setdefault(reason, []).append(variant.name)
+    for reason, names in alike.items():
+        wide.loc[len(wide)] = {"variant": ", ".join(names), "note": reason}
     return wide
 
 

@@ -62,6 +62,9 @@ def benchmark_plot(table: pd.DataFrame, title: str = "") -> go.Figure:
                 **_line(place),
             )
             figure.add_trace(trace, row=1, col=column)
+    for column, title_of_panel in enumerate(figure.layout.annotations[: len(workloads)], start=1):
+        left = figure.get_subplot(1, column).xaxis.domain[0]  # centred, the last would lie under the buttons
+        title_of_panel.update(x=left, xanchor="left")
     figure.update_layout(showlegend=True, margin={"t": 120, "b": 90})
     figure.update_xaxes(title_text="requests in flight", dtick=1)
     figure.update_yaxes(rangemode="tozero")

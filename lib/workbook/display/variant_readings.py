@@ -46,7 +46,7 @@ def reading_of_costs(costs: pd.DataFrame, quality: pd.DataFrame) -> str:
     both = costs.merge(quality, on="variant").sort_values("bytes")
     if both.empty:
         return "No variant was made."
-    sentences = [_size(both.iloc[0])]
+    sentences = [f"The smallest file: {_size(both.iloc[0])}"]
     good = both[both["acceptable"].astype(bool)]
     if len(good) and good.iloc[0]["variant"] != both.iloc[0]["variant"]:
         sentences.append(f"The smallest that keeps the quality: {_size(good.iloc[0])}")
