@@ -15,12 +15,12 @@ else
 endif
 
 # Values reach the recipe through its environment, so that spaces, quotes and lists in them arrive as they were given.
-export PROFILE NOTEBOOKS CORPUS SET RUN_A RUN_B
+export PROFILE NOTEBOOKS CORPUS SET RESUME RUN_A RUN_B
 # A misspelt name would otherwise measure the default, twenty minutes long.
 TYPED := $(foreach v,$(.VARIABLES),$(if $(filter line,$(origin $v)),$v))
-UNKNOWN := $(strip $(filter-out PROFILE NOTEBOOKS CORPUS SET RUN_A RUN_B PYTHON BIN SET_UP SHELL,$(TYPED)))
+UNKNOWN := $(strip $(filter-out PROFILE NOTEBOOKS CORPUS SET RESUME RUN_A RUN_B PYTHON BIN SET_UP SHELL,$(TYPED)))
 ifneq ($(UNKNOWN),)
-  $(error make takes no $(UNKNOWN)=...; it takes PROFILE, NOTEBOOKS, CORPUS, SET, RUN_A, RUN_B and PYTHON: make run SET="rows=2048 threads=1")
+  $(error make takes no $(UNKNOWN)=...; it takes PROFILE, NOTEBOOKS, CORPUS, SET, RESUME, RUN_A, RUN_B and PYTHON: make run SET="rows=2048 threads=1")
 endif
 
 .PHONY: help setup run test lab compare clean
@@ -30,6 +30,7 @@ help: ## show this help
 	@echo
 	@echo "  make compare takes RUN_A=, RUN_B=: names of runs or their beginnings, latest, previous (the default is previous and latest)"
 	@echo "  make run takes PROFILE=smoke|cpu|gpu|full, NOTEBOOKS=\"01 05\", CORPUS=path or hub:ORG/NAME, SET=\"rows=2048 threads=1\""
+	@echo "  make run RESUME=latest goes on with a run that was stopped"
 
 setup: ## make the two environments (the workbook's and the Triton server's), once
 	@$(SET_UP)
@@ -37,7 +38,7 @@ setup: ## make the two environments (the workbook's and the Triton server's), on
 
 run: setup ## execute the notebooks, print the headline table and the path of the HTML report
 	@$(BIN)/python -m workbook run $(if $(PROFILE),--profile "$$PROFILE") $(if $(NOTEBOOKS),--notebooks "$$NOTEBOOKS") \
-		$(if $(CORPUS),--corpus "$$CORPUS") $(if $(SET),--set "$$SET")
+		$(if $(CORPUS),--corpus "$$CORPUS") $(if $(SET),--set "$$SET") $(if $(RESUME),--resume "$$RESUME")
 
 test: setup ## run all tests: style, types, units, the real server, every notebook
 	@$(PYTHON) lib/set_up.py --browser

@@ -89,7 +89,9 @@ def test_a_stopped_run_leaves_one_line_and_no_process(tmp_path: Path, number: in
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.strip() == f"Stopped. What was measured so far is kept in {next(tmp_path.glob('2*'))}."
+    directory = next(tmp_path.glob("2*"))
+    kept = f"Stopped. What was measured so far is kept in {directory}. To go on: make run RESUME={directory.name}"
+    assert said.strip() == kept
     assert kernels and not psutil.wait_procs(kernels, timeout=10)[1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workbook.errors import SettingError
+from workbook.errors import ModelError, SettingError
 from workbook.measuring.environment import gpu_names
 from workbook.settings import Settings
 
@@ -20,10 +20,12 @@ def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
     Raises:
         SettingError, CorpusError, ModelError, SetupError, ServerError: what is wrong, before any work.
     """
+    from workbook.analysis.loss_causes import choose_causes, loss_causes
     from workbook.measuring.corpus.reading import load_corpus
     from workbook.measuring.online.perf_analyzer import find_perf_analyzer
     from workbook.models.sources import check_source
     from workbook.models.variants import find_variant
+    from workbook.serving.ensemble_spec import EnsembleVariant
     from workbook.serving.server import resolve_kind
 
     kind = resolve_kind(settings.server)
@@ -32,6 +34,9 @@ def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
         find_variant(name)
     check_source(settings.model, settings.layers)
     _check_device(settings.device)
+    _check_segmentation(settings.segmentation)
+    _check_replay(settings.replay)
+    choose_causes(loss_causes(EnsembleVariant(), 1, 1), settings.ensemble_causes)
     if any("server" in shown_parameters(notebook) for notebook in notebooks):
         _check_server(kind)
     load_corpus(settings.corpus, text_column=settings.text_column, rows=settings.rows, seed=settings.seed)
@@ -40,11 +45,13 @@ def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
 def absolute_paths(parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters with their paths made absolute: notebooks run in another folder than the command."""
     result = dict(parameters)
-    corpus, model, program = (parameters.get(name) for name in ("corpus", "model", "perf_analyzer"))
+    corpus, program = parameters.get("corpus"), parameters.get("perf_analyzer")
     if isinstance(corpus, str) and expanded(corpus).is_file():
         result["corpus"] = str(expanded(corpus).resolve())
-    if isinstance(model, str) and model.startswith("path:") and model != "path:":
-        result["model"] = f"path:{expanded(model.removeprefix('path:')).resolve()}"
+    for name in ("model", "segmentation"):
+        kind, _, place = str(parameters.get(name) or "").partition(":")
+        if kind in ("path", "checkpoint") and place:
+            result[name] = f"{kind}:{expanded(place).resolve()}"
     if isinstance(program, str) and os.sep in program:
         result["perf_analyzer"] = str(expanded(program).absolute())
     return result
@@ -73,6 +80,27 @@ def _check_device(device: str) -> None:
 
     if not torch.cuda.is_available():
         raise SettingError("device is 'cuda', but PyTorch finds no GPU on this machine: set device to cpu or auto.")
+
+
+def _check_segmentation(segmentation: str) -> None:
+    kind, _, place = segmentation.partition(":")
+    if segmentation == "trained" or (kind == "hub" and place.count("/") == 1):
+        return
+    if kind not in ("checkpoint", "path") or not place:
+        raise SettingError(
+            f"segmentation is {segmentation!r}: give trained, checkpoint:FILE, or a backbone hub:ORG/NAME or path:DIR."
+        )
+    there = expanded(place).is_file() if kind == "checkpoint" else expanded(place).is_dir()
+    if not there:
+        what = "file" if kind == "checkpoint" else "folder"
+        raise ModelError(f"segmentation is {segmentation!r}, and there is no such {what}: give one, or trained.")
+
+
+def _check_replay(replay: str) -> None:
+    if replay not in ("", "latest"):
+        from workbook.measuring.comparison.study import find_run
+
+        find_run(replay)
 
 
 def _check_server(kind: str) -> None:

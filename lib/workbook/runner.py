@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,58 +15,78 @@ from workbook.errors import SettingError
 from workbook.measuring.environment import gpu_names
 from workbook.overrides import read_overrides
 from workbook.preflight import absolute_paths, check_run, expanded
+from workbook.run_request import Plan, RunRequest, find_stopped_run, note_seconds, seconds_last_time
 from workbook.runs import RUN_VARIABLE, create_run, read_json
 from workbook.settings import PARAMETERS_DIR, Settings, read_parameter_file
+
+__all__ = ["NOTEBOOKS_DIR", "STOPPED", "RunRequest", "choose_notebooks", "execute", "gather_parameters", "run_workbook"]
 
 NOTEBOOKS_DIR = PROJECT_DIR / "notebooks"
 STOPPED = 130
 """Exit code of a run that somebody stopped, as shells know it."""
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """What the command line asked for; `None` and empty mean the default."""
-
-    profile: str | None = None
-    notebooks: tuple[str, ...] = ()
-    corpus: str | None = None
-    overrides: tuple[str, ...] = ()
-
-
 def run_workbook(request: RunRequest) -> int:
     """Execute the notebooks asked for; return 0, or 1 where one of them failed.
 
     Everything that can be wrong with the request is found before the first notebook starts. A notebook that fails does
-    not keep the later ones from running: each stands alone.
+    not keep the later ones from running: each stands alone. A run that is stopped says how to go on with it.
 
     Raises:
-        SettingError: unknown profile, notebook or parameter, or a value out of bounds.
+        SettingError: unknown profile, notebook or parameter, a value out of bounds, or no such run to go on with.
         CorpusError, ModelError, ServerError, SetupError: what the settings name is not there, or the run directory
             cannot be made.
     """
-    profile = request.profile or default_profile()
-    parameters = gather_parameters(profile, request)
-    chosen = choose_notebooks(request.notebooks)
-    check_run(Settings.from_parameters(parameters), chosen)
-    directory = create_run(Path(profile).stem)
+    if request.resume is None:
+        directory, plan = None, make_plan(request)
+    else:
+        directory, plan = find_stopped_run(request)
+    chosen = [NOTEBOOKS_DIR / f"{name}.ipynb" for name in (plan.left(directory) if directory else plan.notebooks)]
+    check_run(Settings.from_parameters(plan.parameters), chosen)
+    if directory is None:
+        directory = create_run(Path(plan.profile).stem)
+        plan.write(directory)
     many = "notebook" if len(chosen) == 1 else "notebooks"
-    print(f"Profile {profile}, {len(chosen)} {many}, run directory {_shown(directory)}", flush=True)
+    print(f"Profile {plan.profile}, {len(chosen)} {many}, run directory {_shown(directory)}", flush=True)
+    again = f"make run RESUME={directory.name}"
     try:
-        failed = [notebook for notebook in chosen if not execute(notebook, directory, parameters)]
+        failed = [notebook for notebook in chosen if not _timed(notebook, directory, plan)]
         print_headlines(directory)
-        print_report(directory)
+        print_report(directory, plan.command)
     except KeyboardInterrupt:
-        print(f"\nStopped. What was measured so far is kept in {_shown(directory)}.", file=sys.stderr)
+        print(f"\nStopped. What was measured so far is kept in {_shown(directory)}. To go on: {again}", file=sys.stderr)
         return STOPPED
     except BrokenPipeError:
         raise
     except OSError as error:
         raise cannot_write(directory, "WORKBOOK_RUNS", error) from error
     if failed:
-        print(
-            f"Failed: {', '.join(path.stem for path in failed)}. See above; records so far are kept.", file=sys.stderr
-        )
+        names = ", ".join(path.stem for path in failed)
+        print(f"Failed: {names}. See above; records so far are kept. To try again: {again}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def make_plan(request: RunRequest) -> Plan:
+    """Work a request out: its profile, notebooks and parameters.
+
+    Raises:
+        SettingError: unknown profile, notebook or parameter.
+    """
+    profile = request.profile or default_profile()
+    parameters = gather_parameters(profile, request)
+    notebooks = tuple(path.stem for path in choose_notebooks(request.notebooks))
+    return Plan(request.command(), profile, notebooks, parameters)
+
+
+def _timed(notebook: Path, directory: Path, plan: Plan) -> bool:
+    """Execute a notebook, saying how long it took last time, and keep how long it took now."""
+    before = seconds_last_time(plan.profile, notebook.stem)
+    print(f"\n{notebook.stem}" + ("" if before is None else f" (took {before:.0f} s last time)"), flush=True)
+    started = time.monotonic()
+    done = execute(notebook, directory, plan.parameters)
+    if done:
+        note_seconds(directory, notebook.stem, time.monotonic() - started)
+    return done
 
 
 def default_profile() -> str:
@@ -110,7 +129,6 @@ def execute(notebook: Path, directory: Path, parameters: dict[str, Any]) -> bool
     from nbclient.exceptions import DeadKernelError
 
     started = time.monotonic()
-    print(f"\n{notebook.stem}", flush=True)
     os.environ[RUN_VARIABLE] = str(directory)
     # papermill warns of parameters that a notebook does not show; they were checked above, and the notebook takes them
     logging.getLogger("papermill").setLevel(logging.ERROR)
@@ -160,11 +178,11 @@ def print_headlines(directory: Path) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), "", row[3])
 
 
-def print_report(directory: Path) -> None:
+def print_report(directory: Path, command: str | None = None) -> None:
     """Build the HTML report from whatever was executed and print its path."""
     from workbook.display.report import build_report
 
-    print(f"\nReport: {_shown(build_report(directory))}", flush=True)
+    print(f"\nReport: {_shown(build_report(directory, command))}", flush=True)
 
 
 def _shown(path: Path) -> str:

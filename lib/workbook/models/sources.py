@@ -183,7 +183,7 @@ def _cached(name: str, failure: Exception | None = None) -> Path:
         return Path(cached).parent
     reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
     raise ModelError(
-        f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}).\n"
+        f"model {name!r} cannot be fetched from the hub and is not in its cache ({reason}). "
         f"Without the hub, {WITHOUT_HUB}."
     ) from failure
 
