@@ -30,6 +30,8 @@ SERVER_PINS = PROJECT_DIR / "lib" / "workbook" / "serving" / "requirements.txt"
 OLDEST, NEWEST = (3, 10), (3, 13)
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 LOG_DIR = PROJECT_DIR / "artifacts" / "set_up"
+PACKAGES, EXPECTED_S = 170, 120
+"""Packages of the workbook's environment, and seconds they take on two processors with a fast network."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_BROWSER = (
     "There is no Chromium, so the tests that open the notebooks in JupyterLab are skipped. "
@@ -232,6 +234,25 @@ def _digest(file: Path, *more: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def _estimate(elapsed_s: float) -> str:
+    """How far pip is with the workbook, the longer of the two, and from that about how long it still takes.
+
+    It says nothing of its own progress when it writes to a log: its lines there are counted, then, while it unpacks,
+    which is about half of the time, the packages that have come to lie in the environment.
+    """
+    log = LOG_DIR / "workbook.log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    announced = [line for line in text.splitlines() if line.startswith("Installing collected packages: ")]
+    if not announced:
+        found = text.count("\nCollecting ") + text.startswith("Collecting ")
+        return f"{found} of about {PACKAGES} packages found, about {max(10, EXPECTED_S - int(elapsed_s))} s left"
+    packages = announced[-1].count(",") + 1
+    there = len(list(WORKBOOK_ENV.glob("lib/python*/site-packages/*.dist-info")))
+    done = min(1.0, there / packages)
+    left = elapsed_s * (1 - done) / (1 + done)
+    return f"{min(there, packages)} of {packages} packages installed, about {max(5, round(left, -1)):.0f} s left"
+
+
 def _side_by_side(tasks: dict[str, Callable[[], None]]) -> int:
     """Run the tasks at the same time, saying every few seconds what is still going on."""
     failures: list[str] = []
@@ -253,7 +274,7 @@ def _side_by_side(tasks: dict[str, Callable[[], None]]) -> int:
         if elapsed >= said + 10:
             said = elapsed
             busy = " and ".join(name for name, thread in threads.items() if thread.is_alive())
-            print(f"set-up: {elapsed} s of about 120 s: installing the {busy}", flush=True)
+            print(f"set-up: {elapsed} s, {_estimate(elapsed)}: installing the {busy}", flush=True)
     for failure in failures:
         print(f"set-up: could not install the {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -131,3 +131,18 @@ def test_sudo_without_a_password_installs_the_browser(
     set_up.install_browser()
     wanted = "sudo --non-interactive env DEBIAN_FRONTEND=noninteractive apt-get -qq install"
     assert calls(system)[-1].startswith(wanted)
+
+
+def test_the_estimate_follows_what_pip_has_done(
+    set_up: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_up, "LOG_DIR", tmp_path)
+    monkeypatch.setattr(set_up, "WORKBOOK_ENV", tmp_path)
+    assert set_up._estimate(20) == "0 of about 170 packages found, about 100 s left"
+    (tmp_path / "workbook.log").write_text("Collecting a\nCollecting b\n  Downloading b\n")
+    assert set_up._estimate(500) == "2 of about 170 packages found, about 10 s left"
+    (tmp_path / "workbook.log").write_text("Collecting a\nInstalling collected packages: a, b, c, d\n")
+    for name in ("a", "b"):
+        (tmp_path / "lib" / "python3.11" / "site-packages" / f"{name}-1.dist-info").mkdir(parents=True)
+    # half of the unpacking is done: a quarter of the whole is left, a third of what has passed
+    assert set_up._estimate(60) == "2 of 4 packages installed, about 20 s left"
