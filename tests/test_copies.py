@@ -19,7 +19,15 @@ from workbook.analysis.arrangement_choice import (
     expect,
     judge_claims,
 )
-from workbook.analysis.copies import copied_bytes, copy_ms, ledger, ledger_table, predicted_ms, tensor_sizes
+from workbook.analysis.copies import (
+    copied_bytes,
+    copy_ms,
+    ledger,
+    ledger_table,
+    predicted_ms,
+    rates_table,
+    tensor_sizes,
+)
 from workbook.analysis.copy_costs import (
     HOPS,
     HopCost,
@@ -27,6 +35,7 @@ from workbook.analysis.copy_costs import (
     compare_counted,
     compare_sizes,
     compare_statistics,
+    copy_times,
     fit_line,
     hop_costs,
     relay_bytes,
@@ -36,7 +45,7 @@ from workbook.errors import SettingError
 from workbook.serving.arrangements import relay_pipeline
 
 MB = 1_000_000
-KINDS = ("region", "heap", "array")
+KINDS = ("region", "heap", "array", "held")
 
 
 def linear_rates(ms_per_mb: float = 0.1) -> pd.DataFrame:
@@ -103,6 +112,11 @@ def test_a_copy_is_predicted_between_measured_sizes_and_beyond_them() -> None:
         copy_ms("array", 10, rates)
 
 
+def test_rates_stand_side_by_side_with_pages_where_there_are_any() -> None:
+    rates = pd.DataFrame({"kind": ["region", "heap"], "bytes": 8, "ms": [1.0, 2.0], "fresh_pages": [0.0, 3.0]})
+    assert rates_table(rates).to_dict("records") == [{"bytes": 8, "region_ms": 1, "heap_ms": 2, "heap_fresh_pages": 3}]
+
+
 def test_predictions_add_up_and_can_be_told_apart_by_statistic() -> None:
     copies = ledger(relay_pipeline(), "ensemble", relay_bytes(10 * MB))  # eight copies of 1 ms
     assert predicted_ms(copies, linear_rates()) == pytest.approx(8, abs=1e-4)
@@ -139,12 +153,15 @@ def test_slope_is_cost_of_a_byte_and_intercept_cost_of_a_hop() -> None:
     assert ensemble.predicted_per_mb_ms == pytest.approx(0.8 / HOPS, rel=1e-3)  # eight copies at 0.1 ms/MB
     assert (ensemble.per_mb_ms.low, ensemble.per_mb_ms.high) == pytest.approx((0.4, 0.4))
     assert costs["handle"].per_mb_ms.estimate == pytest.approx(0, abs=1e-12)
+    assert ensemble.copying_per_mb_ms.estimate == pytest.approx(0.4)  # the control's slope is none
     assert ensemble.added_ms(10) == pytest.approx(10)
 
 
 def test_one_size_makes_no_line() -> None:
-    with pytest.raises(SettingError, match="two sizes between"):
+    with pytest.raises(SettingError, match="two sizes up to"):
         hop_costs(latencies().query("bytes == 1_000_000"), linear_rates())
+    with pytest.raises(SettingError, match="handle was not measured"):
+        hop_costs(latencies().query("arrangement != 'handle'"), linear_rates())
 
 
 def test_a_line_weighs_small_sizes_as_much_as_large_ones() -> None:
@@ -152,14 +169,28 @@ def test_a_line_weighs_small_sizes_as_much_as_large_ones() -> None:
 
 
 def test_a_prediction_within_a_fifth_is_called_held() -> None:
-    costs = hop_costs(latencies(), linear_rates())
-    right = compare_sizes(latencies(), linear_rates(), costs).set_index(["arrangement", "bytes"])
-    assert right.loc[("ensemble", 10 * MB), "measured_copy_ms"] == pytest.approx(8)
+    right = compare_sizes(latencies(), linear_rates()).set_index(["arrangement", "bytes"])
+    assert right.loc[("ensemble", 10 * MB), "measured_copy_ms"] == pytest.approx(8, rel=1e-3)
     assert right.loc[("ensemble", 10 * MB), "copies"] == 8
-    assert list(right.loc["ensemble", "held"]) == [True, True, True]
+    assert list(right.loc["ensemble", "held"]) == [True, True]  # growth is counted from the smallest size on
     assert right.loc["handle", "held"].isna().all()  # nothing was predicted
-    wrong = compare_sizes(latencies(), linear_rates(0.13), hop_costs(latencies(), linear_rates(0.13)))
+    wrong = compare_sizes(latencies(), linear_rates(0.13))
     assert not wrong.set_index("arrangement").loc["ensemble", "held"].any()
+
+
+def test_copying_is_growth_beyond_small_tensors_and_beyond_the_control() -> None:
+    """The control grows by 2 ms from leaving the cache; so does the ensemble, and by 5 ms more."""
+    table = {8: (10, 11, 12), 100_000: (10, 11, 14), 4 * MB: (10, 13, 20)}  # monolith, handle, ensemble
+    rows = [
+        {"arrangement": name, "bytes": size, "run": run, "latency_ms": ms + run}
+        for size, times in table.items()
+        for name, ms in zip(("monolith", "handle", "ensemble"), times, strict=True)
+        for run in (0, 1)
+    ]
+    times = copy_times(pd.DataFrame(rows)).set_index(["arrangement", "bytes", "run"])["copy_ms"]
+    assert times["ensemble", 4 * MB, 1] == pytest.approx((20 - 13) - 2)  # small: 12 and 14 ms, 2 more than the handle's
+    assert times["handle", 4 * MB, 0] == pytest.approx(13 - 11)
+    assert set(times.index.get_level_values("bytes")) == {4 * MB}
 
 
 def test_statistics_are_compared_less_their_fixed_part() -> None:
@@ -191,9 +222,9 @@ def sure(value: float) -> Interval:
 
 
 COSTS = {
-    "ensemble": HopCost("ensemble", sure(0.5), sure(0.5), 0.5),
-    "bls": HopCost("bls", sure(1.0), sure(0.5), 0.5),
-    "handle": HopCost("handle", sure(0.5), sure(0.0), 0.0),
+    "ensemble": HopCost("ensemble", sure(0.5), sure(0.5), sure(0.5), 0.5),
+    "bls": HopCost("bls", sure(1.0), sure(0.5), sure(0.5), 0.5),
+    "handle": HopCost("handle", sure(0.5), sure(0.0), sure(0.0), 0.0),
 }
 
 

@@ -61,7 +61,7 @@ def test_sizes_give_a_row_a_run_and_a_record_a_request(server: Server, tmp_path:
     assert (in_ensemble["compute_input_ms"] > 0).all()
     records = read_records(tmp_path / "r.csv", REQUEST_COLUMNS)
     assert records["arm"].value_counts()["ensemble 4000000"] == 2 * (2 + 2 * 2)
-    costs = hop_costs(sweep.latencies, measure_copy_rates(sizes, repeats=3, progress=False))
+    costs = hop_costs(sweep.latencies, measure_copy_rates(sizes, repeats=3))
     assert costs["ensemble"].predicted_per_mb_ms > 10 * costs["handle"].predicted_per_mb_ms
 
 

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 HANDLE_BYTES = 260
 """Size of a handle, about: a file's name, a nonce, type and shape as JSON."""
 BYTES_PER_MB = 1e6
-REGION, HEAP, ARRAY = "region", "heap", "array"
+REGION, HEAP, ARRAY, HELD = "region", "heap", "array", "held"
 KINDS = {
     REGION: "into a shared region that stays",
     HEAP: "into memory the server takes and gives back",
     ARRAY: "into a new NumPy array",
+    HELD: "into a new NumPy array, kept beside others until the request is answered",
 }
 """Where a copy goes decides what it costs: memory that is taken anew has to be cleared page by page first."""
 CLIENT = "client"
@@ -128,7 +129,7 @@ def _through_a_caller(pipeline: Pipeline, sizes: Mapping[str, int]) -> list[_Row
         for name in stage.outputs:
             hop = f"{stage.name} → caller"
             rows += _out_of(stage.name, name, hop, sizes[name], REGION)
-            rows.append((hop, name, "stub of caller", "compute_infer", "caller", ARRAY, "host", sizes[name]))
+            rows.append((hop, name, "stub of caller", "compute_infer", "caller", HELD, "host", sizes[name]))
     for name in pipeline.outputs:  # it lies in the caller's region already: rule 1 has nothing to do
         rows.append((f"caller → {CLIENT}", name, "server", "compute_output", "caller", HEAP, "host", sizes[name]))
     return rows
@@ -161,6 +162,17 @@ def ledger_table(copies: Sequence[Copy], rates: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame([{**asdict(copy), "predicted_ms": copy_ms(copy.kind, copy.bytes, rates)} for copy in copies])
+
+
+def rates_table(rates: pd.DataFrame) -> pd.DataFrame:
+    """Rates side by side: a row a size, `bytes`, then `<kind>_ms`, and `<kind>_fresh_pages` where there are any."""
+    import pandas as pd
+
+    columns: dict[str, pd.Series] = {}
+    for value in ("ms", "fresh_pages"):
+        table = rates.pivot(index="bytes", columns="kind", values=value)
+        columns |= {f"{kind}_{value}": table[kind] for kind in KINDS if kind in table and table[kind].any()}
+    return pd.DataFrame(columns).reset_index()
 
 
 def copy_ms(kind: str, size_bytes: float, rates: pd.DataFrame) -> float:

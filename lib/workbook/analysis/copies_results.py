@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbook.analysis.arrangement_choice import Claim
 from workbook.analysis.copies import copied_bytes, ledger, predicted_ms
 from workbook.analysis.copy_answers import NOT_WITHOUT_GPU, reading_of_claims
-from workbook.analysis.copy_costs import REFERENCE, HopCost
+from workbook.analysis.copy_costs import CONTROL, REFERENCE, HopCost
 from workbook.analysis.intervals import Interval
 from workbook.analysis.summaries import as_json_values
 from workbook.serving.arrangements import Pipeline
@@ -27,9 +27,9 @@ def arrangement_rows(
 ) -> list[dict[str, Any]]:
     """A row a pipeline and arrangement.
 
-    `measured_copy_ms` is the median latency of a lone request less the monolith's and less the fixed cost of the hops;
-    for the monolith, from which it is measured, there is none. Copies that the monolith has too are left out of
-    `predicted_copy_ms`, not out of the counts.
+    `measured_copy_ms` is the median latency of a lone request less that of the control (the handle, which copies
+    nothing) and less what their hops differ by without a tensor; the handle itself is held to the monolith, and for the
+    monolith there is none. Copies that the monolith has too are left out of `predicted_copy_ms`, not out of the counts.
 
     Args:
         pipelines: by name.
@@ -43,25 +43,31 @@ def arrangement_rows(
         pipeline = pipelines[pipeline_name]
         copies = ledger(pipeline, arrangement, sizes[pipeline_name])
         common = ledger(pipeline, REFERENCE, sizes[pipeline_name])
-        alone = _latency(loads, pipeline_name, arrangement)
-        cost = costs.get(arrangement)
-        fixed = cost.per_hop_ms.estimate * (len(pipeline.stages) - 1) if cost else 0.0
+        hops = len(pipeline.stages) - 1
         busy = group[group["concurrency"] == group["concurrency"].max()]
         rows.append(
             {
                 "name": arrangement,
                 "pipeline": pipeline_name,
-                "latency_p50_ms": alone,
+                "latency_p50_ms": _latency(loads, pipeline_name, arrangement),
                 "throughput_per_s": float(busy["requests_per_s"].mean()),
                 "copies_per_request": len(copies),
                 "bytes_copied_per_request": copied_bytes(copies),
                 "predicted_copy_ms": predicted_ms(copies, rates) - predicted_ms(common, rates),
-                "measured_copy_ms": None
-                if arrangement.startswith(REFERENCE)
-                else alone - _latency(loads, pipeline_name, REFERENCE) - fixed,
+                "measured_copy_ms": _measured_copy_ms(loads, pipeline_name, arrangement, costs, hops),
             }
         )
     return rows
+
+
+def _measured_copy_ms(
+    loads: pd.DataFrame, pipeline: str, arrangement: str, costs: Mapping[str, HopCost], hops: int
+) -> float | None:
+    if arrangement.startswith(REFERENCE):
+        return None
+    base = REFERENCE if arrangement == CONTROL else CONTROL
+    fixed = costs[arrangement].per_hop_ms.estimate - (costs[base].per_hop_ms.estimate if base == CONTROL else 0.0)
+    return _latency(loads, pipeline, arrangement) - _latency(loads, pipeline, base) - hops * fixed
 
 
 def _latency(loads: pd.DataFrame, pipeline: str, arrangement: str) -> float:
@@ -101,7 +107,9 @@ def copies_results(
     return {
         "arrangements": list(arrangements),
         "cost_per_hop_ms": ensemble.per_hop_ms.estimate,
+        "cost_per_hop_ms_ci95": _bounds(ensemble.per_hop_ms),
         "cost_per_mb_ms": ensemble.per_mb_ms.estimate,
+        "cost_per_mb_ms_ci95": _bounds(ensemble.per_mb_ms),
         "costs": {name: _cost(cost) for name, cost in costs.items()},
         "predictions_within_20_percent": {"held": sum(judged), "of": len(judged)},
         "sizes": as_json_values(comparison),
@@ -123,7 +131,8 @@ def copies_results(
                 {
                     "label": f"{name}, per MB and hop",
                     "value": f"{costs[name].per_mb_ms.estimate:.3f} ms",
-                    "detail": f"predicted {costs[name].predicted_per_mb_ms:.3f}; {_words(costs[name].per_mb_ms)}",
+                    "detail": f"of it copying {costs[name].copying_per_mb_ms.estimate:.3f}, predicted "
+                    f"{costs[name].predicted_per_mb_ms:.3f}; {_words(costs[name].per_mb_ms)}",
                 }
                 for name in ("ensemble", "bls", "handle")
                 if name in costs
@@ -139,6 +148,8 @@ def _cost(cost: HopCost) -> dict[str, Any]:
         "per_hop_ms_ci95": _bounds(cost.per_hop_ms),
         "per_mb_ms": cost.per_mb_ms.estimate,
         "per_mb_ms_ci95": _bounds(cost.per_mb_ms),
+        "copying_per_mb_ms": cost.copying_per_mb_ms.estimate,
+        "copying_per_mb_ms_ci95": _bounds(cost.copying_per_mb_ms),
         "predicted_per_mb_ms": cost.predicted_per_mb_ms,
     }
 

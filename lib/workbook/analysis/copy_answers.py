@@ -32,11 +32,12 @@ def same_backend(costs: Mapping[str, HopCost], comparison: pd.DataFrame, counted
     ensemble, handle = costs["ensemble"], costs["handle"]
     text = (
         "**Between Python models: not by Triton's own means.** A hop of an ensemble copies the tensor four times in "
-        f"main memory, a hop through a BLS caller five times. That is {ensemble.per_mb_ms.estimate:.2f} ms per MB and "
-        f"hop for the ensemble. A handle in place of the tensor costs {max(0.0, handle.per_mb_ms.estimate):.3f} ms per "
-        f"MB: at {size / BYTES_PER_MB:g} MB two hops add {added['ensemble']:.1f} ms by ensemble and "
-        f"{added['handle']:.1f} ms by handle. What that demands is listed above: same machine, trust, and a "
-        "lifetime of one's own making."
+        "main memory, a hop through a BLS caller five times. A hop of the ensemble takes "
+        f"{ensemble.per_mb_ms.estimate:.2f} ms per MB, of which copying is {ensemble.copying_per_mb_ms.estimate:.2f} "
+        f"(predicted {ensemble.predicted_per_mb_ms:.2f}). A handle in place of the tensor costs "
+        f"{max(0.0, handle.per_mb_ms.estimate):.3f} ms per MB: at {size / BYTES_PER_MB:g} MB two hops add "
+        f"{added['ensemble']:.1f} ms by ensemble and {added['handle']:.1f} ms by handle. What that demands is listed "
+        "above: same machine, trust, and a lifetime of one's own making."
     )
     if counted is not None:
         verdict = "agree" if counted["agree"].all() else "do NOT all agree"

@@ -2,11 +2,15 @@
 
 What an arrangement adds is its latency minus the monolith's, run by run, at equal size. Over sizes that is a line:
 its slope is what a byte costs, its intercept what a hop costs whatever its size (messages, waking processes).
+
+Not all of that slope is copying. A stage in a process of its own does not find its input in the processor's cache as
+the monolith does. The `handle` arrangement has the same stages, processes and hops and copies nothing: it is the
+control, and copying is what an arrangement's latency grows by, from small tensors on, beyond the control's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,11 +26,13 @@ if TYPE_CHECKING:
 
 HOPS = 2
 """Tensors that a pipeline of three stages hands on."""
-LINEAR_FROM_BYTES, LINEAR_TO_BYTES = 1_000_000, 32 << 20
-"""Where cost is a line: below, a tensor fits into a core's own cache; above, malloc takes fresh pages each time."""
+LINEAR_TO_BYTES = 32 << 20
+"""Up to here cost is a line; above, malloc takes fresh pages each time."""
+JUDGED_FROM_BYTES = 1_000_000
+"""Predictions are judged from this size on: below, copies are shorter than the waking of a process varies."""
 WITHIN = 0.2
 """A prediction this close to the measured value is called held."""
-REFERENCE = "monolith"
+REFERENCE, CONTROL = "monolith", "handle"
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,14 @@ class HopCost:
         arrangement: which.
         per_hop_ms: whatever the size, ms.
         per_mb_ms: for each 10^6 bytes handed on, ms.
-        predicted_per_mb_ms: from the ledger and the machine's copy rates.
+        copying_per_mb_ms: the part of `per_mb_ms` that the control does not have, ms.
+        predicted_per_mb_ms: of copying, from the ledger and the machine's copy rates.
     """
 
     arrangement: str
     per_hop_ms: Interval
     per_mb_ms: Interval
+    copying_per_mb_ms: Interval
     predicted_per_mb_ms: float
 
     def added_ms(self, megabytes: float, hops: int = HOPS) -> float:
@@ -80,28 +88,34 @@ def hop_costs(latencies: pd.DataFrame, rates: pd.DataFrame) -> dict[str, HopCost
     """A line through each run's added latencies, the mean over the runs with its 95% interval.
 
     Args:
-        latencies: of `measuring.copies.SizeSweep`.
+        latencies: of `measuring.copies.SizeSweep`, the control among them.
         rates: of `measuring.copies.bandwidth.measure_copy_rates`.
 
     Raises:
-        SettingError: fewer than two sizes between 1 MB and 32 MiB.
+        SettingError: fewer than two sizes up to 32 MiB, or monolith or control were not measured.
     """
     added = added_latency(latencies)
-    linear = added[added["bytes"].between(LINEAR_FROM_BYTES, LINEAR_TO_BYTES)]
-    if linear["bytes"].nunique() < 2:
-        raise SettingError("a line needs two sizes between 1,000 and 33,554 kB: add some to copy_sizes_kb.")
+    linear = added[added["bytes"] <= LINEAR_TO_BYTES]
+    sizes = sorted(linear["bytes"].unique())
+    if len(sizes) < 2:
+        raise SettingError("a line needs two sizes up to 33,554 kB: add some to copy_sizes_kb.")
+    lines = {
+        str(name): [fit_line(run["bytes"] / BYTES_PER_MB, run["added_ms"]) for _, run in group.groupby("run")]
+        for name, group in linear.groupby("arrangement", sort=False)
+    }
+    if CONTROL not in lines:
+        raise SettingError(f"{CONTROL} was not measured: without it nothing says what of the added time is copying.")
     costs = {}
-    for arrangement, group in linear.groupby("arrangement", sort=False):
-        name = str(arrangement)
-        lines = [fit_line(run["bytes"] / BYTES_PER_MB, run["added_ms"]) for _, run in group.groupby("run")]
-        sizes = sorted(group["bytes"].unique())
-        predicted = [predicted_ms(ledger(relay_pipeline(), name, relay_bytes(size)), rates) for size in sizes]
+    for name, fitted in lines.items():
+        predicted = [predicted_ms(_relay_ledger(name, size), rates) for size in sizes]
         slope, _ = fit_line([size / BYTES_PER_MB for size in sizes], predicted)
+        beyond = [(own - control) / HOPS for (own, _), (control, _) in zip(fitted, lines[CONTROL], strict=True)]
         costs[name] = HopCost(
             name,
-            runs_interval([intercept / HOPS for _, intercept in lines]),
-            runs_interval([slope / HOPS for slope, _ in lines]),
-            slope / HOPS,
+            per_hop_ms=runs_interval([intercept / HOPS for _, intercept in fitted]),
+            per_mb_ms=runs_interval([own / HOPS for own, _ in fitted]),
+            copying_per_mb_ms=runs_interval(beyond),
+            predicted_per_mb_ms=slope / HOPS,
         )
     return costs
 
@@ -116,38 +130,75 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     return float(slope), float(intercept)
 
 
-def compare_sizes(latencies: pd.DataFrame, rates: pd.DataFrame, costs: Mapping[str, HopCost]) -> pd.DataFrame:
-    """Predicted and measured copy time at every size.
+def copy_times(latencies: pd.DataFrame) -> pd.DataFrame:
+    """What copying costs in each run: growth of the latency beyond small tensors, less the control's growth.
 
-    Measured is what an arrangement adds to the monolith's latency, less the cost of its hops at no size.
+    The same processes wake each other at every size, so what that takes drops out; so does what leaving the cache
+    costs, which the control pays too. The control itself is held to the monolith.
 
     Returns:
-        A row an arrangement and size: `arrangement`, `bytes`, `added_ms` (median over runs), `measured_copy_ms`,
-        `predicted_copy_ms`, `copies`, `copied_bytes`, `ratio` (predicted / measured), `held`: within 20%, None where
-        the prediction is no copy at all or the size lies below 1 MB.
+        A row a run: `arrangement`, `bytes`, `run`, `copy_ms`; sizes of `small_sizes` are left out.
     """
     import pandas as pd
 
-    medians = added_latency(latencies).groupby(["arrangement", "bytes"], sort=False)["added_ms"].median()
+    small = small_sizes(latencies)
+    table = latencies.pivot(index=["run", "bytes"], columns="arrangement", values="latency_ms")
+    of_small = table[table.index.isin(small, level="bytes")].groupby("run").mean()
+    growth = table - of_small.reindex(table.index, level="run")
+    names = [name for name in table if not str(name).startswith(REFERENCE)]
+    beyond = {name: growth[name] - growth[REFERENCE if name == CONTROL else CONTROL] for name in names}
+    rows = [
+        {"arrangement": str(name), "bytes": size, "run": run, "copy_ms": milliseconds}
+        for name, values in beyond.items()
+        for (run, size), milliseconds in values.items()
+        if size not in small
+    ]
+    return pd.DataFrame(rows)
+
+
+def small_sizes(latencies: pd.DataFrame) -> list[int]:
+    """Sizes whose copies take next to no time: those below 1 MB, or the smallest if there is none."""
+    sizes = sorted(int(size) for size in latencies["bytes"].unique())
+    return [size for size in sizes if size < JUDGED_FROM_BYTES] or sizes[:1]
+
+
+def compare_sizes(latencies: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
+    """Predicted and measured copy time at every size but the small ones, from which growth is counted.
+
+    Args:
+        latencies: of `measuring.copies.SizeSweep`.
+        rates: of `measuring.copies.bandwidth.measure_copy_rates`.
+
+    Returns:
+        A row an arrangement and size: `arrangement`, `bytes`, `added_ms` (to the monolith's latency, median over runs),
+        `measured_copy_ms` (of `copy_times`, and what the small sizes' own copies should take), `measured_low_ms`,
+        `measured_high_ms` (95%), `predicted_copy_ms`, `copies`, `copied_bytes`, `ratio` (predicted / measured), `held`:
+        within 20%, None where nothing is copied.
+    """
+    import pandas as pd
+
+    added = added_latency(latencies).groupby(["arrangement", "bytes"])["added_ms"].median()
     rows = []
-    for (arrangement, size), added in medians.items():
-        copies = ledger(relay_pipeline(), arrangement, relay_bytes(int(size)))
+    for (name, size), group in copy_times(latencies).groupby(["arrangement", "bytes"], sort=False):
+        copies = _relay_ledger(name, size)
         big = [copy for copy in copies if copy.bytes >= size]
-        measured = added - HOPS * costs[arrangement].per_hop_ms.estimate
+        own = np.mean([predicted_ms(_relay_ledger(name, small), rates) for small in small_sizes(latencies)])
+        measured = runs_interval(group["copy_ms"] + own)
         predicted = predicted_ms(copies, rates)
-        ratio = predicted / measured if measured > 0 else float("nan")
-        judged = bool(big) and size >= LINEAR_FROM_BYTES
+        ratio = predicted / measured.estimate if big and measured.estimate > 0 else float("nan")
         rows.append(
             {
-                "arrangement": arrangement,
+                "arrangement": name,
                 "bytes": int(size),
-                "added_ms": added,
-                "measured_copy_ms": measured,
+                "added_ms": added[name, size],
+                "measured_copy_ms": measured.estimate,
+                "measured_low_ms": measured.low,
+                "measured_high_ms": measured.high,
                 "predicted_copy_ms": predicted,
                 "copies": len(big),
                 "copied_bytes": copied_bytes(big),
-                "ratio": ratio if judged else float("nan"),
-                "held": (abs(ratio - 1) <= WITHIN) if judged else None,
+                "ratio": ratio,
+                "held": (abs(ratio - 1) <= WITHIN) if big else None,
             }
         )
     return pd.DataFrame(rows)
@@ -169,7 +220,7 @@ def compare_statistics(parts: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame
     least = int(parts["bytes"].min())
     rows = []
     for arrangement, size in medians.index:
-        copies = ledger(relay_pipeline(), arrangement, relay_bytes(int(size)))
+        copies = _relay_ledger(arrangement, size)
         for name in statistics:
             fixed = medians.loc[(arrangement, least), f"{name}_ms"]
             rows.append(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.arrangement_choice import Expectation
 from workbook.analysis.copies import BYTES_PER_MB
-from workbook.analysis.copy_costs import HopCost
+from workbook.analysis.copy_costs import CONTROL, HopCost
 from workbook.display.drawing import new_figure
 from workbook.display.scales import ticks_for
 from workbook.display.theme import COLOURS, DASHES, INK, SYMBOLS
@@ -25,19 +25,19 @@ def copy_cost_plot(comparison: pd.DataFrame, costs: Mapping[str, HopCost]) -> go
         comparison: of `analysis.copy_costs.compare_sizes`.
         costs: of `analysis.copy_costs.hop_costs`.
     """
-    shown = comparison[(comparison["bytes"] >= 1_000_000) & (comparison["measured_copy_ms"] > 0)]
+    shown = comparison[(comparison["copies"] > 0) & (comparison["measured_copy_ms"] > 0)]
     figure = new_figure(
         "What do the copies between three stages cost a request?",
-        "Points: what an arrangement adds to the monolith's latency, its hops' fixed cost taken off. "
+        "Points: what latency grows by with the tensor, beyond the handle's, which copies nothing; bars: 95%. "
         "Lines: predicted from the ledger.",
         reading_of_copy_costs(comparison, costs),
         height=460,
     )
     for place, (name, group) in enumerate(shown.groupby("arrangement", sort=False)):
         megabytes = group["bytes"].to_numpy() / BYTES_PER_MB
-        figure.add_trace(_points(megabytes, group["measured_copy_ms"], str(name), place))
-        if (group["predicted_copy_ms"] > 0.01).any():
-            figure.add_trace(_line(megabytes, group["predicted_copy_ms"], f"{name}, predicted", place))
+        trace = _points(megabytes, group["measured_copy_ms"], str(name), place)
+        figure.add_trace(trace.update(error_y=_bars(group)))
+        figure.add_trace(_line(megabytes, group["predicted_copy_ms"], f"{name}, predicted", place))
     figure.update_layout(showlegend=True)
     figure.update_xaxes(title_text="tensor handed on (MB)", type="log", **_ticks(shown["bytes"] / BYTES_PER_MB, True))
     return figure.update_yaxes(title_text="copy time (ms)", type="log", **_ticks(shown["measured_copy_ms"]))
@@ -46,14 +46,19 @@ def copy_cost_plot(comparison: pd.DataFrame, costs: Mapping[str, HopCost]) -> go
 def reading_of_copy_costs(comparison: pd.DataFrame, costs: Mapping[str, HopCost]) -> str:
     """Cost of a hop and of a MB for each arrangement, and how often the prediction held."""
     parts = [
-        f"{name}: {number(cost.per_mb_ms.estimate, 2)} ms per MB and hop ({interval_words(cost.per_mb_ms, 'ms')}), "
-        f"predicted {number(cost.predicted_per_mb_ms, 2)}, and {number(cost.per_hop_ms.estimate, 2)} ms for each hop "
-        f"({interval_words(cost.per_hop_ms, 'ms')})"
+        f"{name}: {number(cost.per_mb_ms.estimate, 2)} ms per MB and hop ({interval_words(cost.per_mb_ms, 'ms')})"
+        + (
+            f", of it copying {number(cost.copying_per_mb_ms.estimate, 2)}, predicted "
+            f"{number(cost.predicted_per_mb_ms, 2)}"
+            if name != CONTROL
+            else ""
+        )
+        + f"; {number(cost.per_hop_ms.estimate, 2)} ms for each hop ({interval_words(cost.per_hop_ms, 'ms')})"
         for name, cost in costs.items()
     ]
     judged = [bool(held) for held in comparison["held"] if held is not None and held == held]
     ending = f" The prediction is within 20% of the measured copy time in {sum(judged)} of {len(judged)} cases."
-    return "; ".join(parts) + "." + (ending if judged else "")
+    return ". ".join(parts) + "." + (ending if judged else "")
 
 
 def ladder_plot(table: pd.DataFrame) -> go.Figure:
@@ -193,6 +198,19 @@ def _points(x: Sequence[float] | Any, y: Sequence[float] | Any, name: str, place
     }
     hover = f"{name}: %{{x:.3g}}, %{{y:.3g}}<extra></extra>"
     return go.Scatter(x=list(x), y=list(y), name=name, mode="markers", marker=marker, hovertemplate=hover)
+
+
+def _bars(group: pd.DataFrame) -> dict[str, Any]:
+    """The intervals as error bars; a logarithmic axis has no room for what lies at 0 or below."""
+    middle = group["measured_copy_ms"]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": list((group["measured_high_ms"] - middle).fillna(0)),
+        "arrayminus": list((middle - group["measured_low_ms"].clip(lower=middle / 10)).fillna(0)),
+        "thickness": 1.2,
+        "width": 4,
+    }
 
 
 def _line(x: Sequence[float] | Any, y: Sequence[float] | Any, name: str, place: int) -> Any:

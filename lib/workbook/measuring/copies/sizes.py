@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from workbook.errors import LoadError, SettingError
 from workbook.measuring.alternation import alternate
+from workbook.measuring.copies.caches import CacheSweeper
 from workbook.measuring.online.load import Load, measure_load
 from workbook.measuring.online.requests import PreparedRequest, check_requests, prepare_requests
 from workbook.measuring.online.transports import RequestError, Transport, open_transport
@@ -38,7 +39,7 @@ LEAST_ALONE = 3
 WINDOW_REQUESTS = 4
 """A window lasts at least as long as so many lone requests."""
 _BYTES_A_RUN = 8_000_000
-_MOST_TIMES = 8
+_MOST_TIMES = 3
 _TIMEOUT_S = 120.0
 _BOOKING_S = 2.0
 _PARTS = ("queue_ms", "compute_input_ms", "compute_infer_ms", "compute_output_ms")
@@ -117,6 +118,7 @@ def measure_sizes(
     import pandas as pd
 
     pipeline = pipeline or relay_pipeline()
+    settle_memory(server, pipeline, arrangements, sizes_bytes)
     with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
         arms: dict[str, Callable[[int], list[dict[str, Any]]]] = {
             f"{name} {size}": partial(_measure_cell, server, writer, pipeline, name, size, requests)
@@ -131,6 +133,21 @@ def measure_sizes(
     return SizeSweep(latencies, medians.drop(columns="latency_ms"))
 
 
+def settle_memory(server: Server, pipeline: Pipeline, arrangements: Sequence[str], sizes_bytes: Sequence[int]) -> None:
+    """Send one request of each size: `malloc` and the stubs' regions are then as in a server that has run for a while.
+
+    What `malloc` keeps depends on the largest tensor it has given back so far (mallopt(3), M_TRIM_THRESHOLD); without
+    this the first run would find other memory than the later ones.
+
+    Raises:
+        LoadError: a request failed.
+        ServerError: the server is gone.
+    """
+    for size in sorted(sizes_bytes):
+        for name in arrangements:
+            _answer(server, entry_model(pipeline, name), pipeline.outputs, relay_request(size))
+
+
 def _measure_cell(
     server: Server, writer: RecordWriter, pipeline: Pipeline, arrangement: str, size: int, requests: int, run: int
 ) -> list[dict[str, Any]]:
@@ -142,10 +159,12 @@ def _measure_cell(
     models = dict.fromkeys((entry, *member_models(pipeline, arrangement)))
     transport = open_transport("grpc", server.grpc_url, _TIMEOUT_S)
     rows: list[dict[str, Any]] = []
+    sweeper = CacheSweeper()
     try:
         transport.connect()
         counters = _counters(server, models)
         for number in range(-WARM_REQUESTS, requests):
+            sweeper.sweep()
             record = _send(transport, request, number, f"{arrangement} {size}", run)
             writer.append(record)
             counters, deltas = _what_happened(server, counters)

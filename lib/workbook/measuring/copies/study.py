@@ -19,7 +19,13 @@ from workbook.measuring.copies.counter import (
     find_compiler,
     read_counted,
 )
-from workbook.measuring.copies.sizes import TensorRequest, measure_sizes, measure_stages, relay_request
+from workbook.measuring.copies.sizes import (
+    TensorRequest,
+    measure_sizes,
+    measure_stages,
+    relay_request,
+    settle_memory,
+)
 from workbook.measuring.online.requests import prepare_requests
 from workbook.measuring.online.transports import RequestError, open_transport
 from workbook.serving.arrangement_server import HUGE_PAGES, start_arrangement_server
@@ -192,6 +198,7 @@ def count_copies(
     pipeline, rows = relay_pipeline(), []
     added = counter_environment(sizes)
     with start_arrangement_server([pipeline], settings, run, only=arrangements, part="_counted", added=added) as server:
+        settle_memory(server, pipeline, arrangements, sizes)
         for size in sizes:
             for name in arrangements:
                 reported = _counted_requests(server, entry_model(pipeline, name), size)
