@@ -12,12 +12,13 @@ import pytest
 from fake_triton import FakeTriton
 from workbook.errors import LoadError, ServerError, SettingError
 from workbook.measuring.corpus.batches import Batch
-from workbook.measuring.online.capacity import capacity_warning
+from workbook.measuring.online.capacity import capacity_warning, null_load
 from workbook.measuring.online.load import Load, measure_load, send_all
 from workbook.measuring.online.requests import prepare_requests
 from workbook.measuring.online.transports import GrpcAnswer, open_transport
 from workbook.measuring.online.windows import WARM_UP, Window, WindowClock, is_stable
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
+from workbook.settings import Settings
 
 
 def batch(number: int, rows: int = 2, width: int = 3) -> Batch:
@@ -322,3 +323,14 @@ def test_records_files_of_several_runs_add_up(tmp_path: Path):
             send_all(fake, load(), BATCHES, tmp_path / "r.csv", run=run, progress=False)
     records = read_records(tmp_path / "r.csv", REQUEST_COLUMNS)
     assert records.groupby("run").size().to_dict() == {0: 5, 1: 5}
+
+
+def test_the_capacity_is_measured_no_longer_than_the_notebooks_own_load():
+    asked = [
+        null_load(Settings(warmup_s=warmup, window_s=window, max_windows=most))
+        for warmup, window, most in ((2.0, 4.0, 8), (0.1, 0.2, 3))
+    ]
+    assert [(load.model, load.warmup_s, load.window_s, load.max_windows) for load in asked] == [
+        ("null", 0.5, 1.0, 5),
+        ("null", 0.1, 0.2, 3),
+    ]
