@@ -96,7 +96,8 @@ def engine_ids(file: BundledE5, texts: list[str], tmp_path_factory: pytest.TempP
     """
     folder = tmp_path_factory.mktemp("engine")
     compiler = shutil.which("cc")
-    in_32_bits = [viterbi(file, np.float32)(PREFIX + text) for text in texts]
+    encode = viterbi(file, np.float32)
+    in_32_bits = [encode(PREFIX + text) for text in texts]
     if compiler is None:
         return in_32_bits
     (folder / "ids.c").write_text(
