@@ -46,8 +46,8 @@ def benchmark_table(cells: Sequence[Cell]) -> pd.DataFrame:
         ROW_FIELDS and `workload`, `rounds`, `requests`, `latency_mean_ms`, `lowest_rows_per_s` and
         `highest_rows_per_s` (of the rounds), `implied_in_flight`, `outside_ms` (mean latency less queue and
         `compute_infer`: what the way and the copies take), `steady`. Throughput is rows / time over all rounds;
-        percentiles are NaN below `least_requests`. Of a cell that is not steady, the requests of the first rush are
-        left out of the latencies, because each found fewer ahead of it than the concurrency says.
+        percentiles are NaN below `least_requests`. Of a cell that is not steady, those of the first rush that ended
+        first are left out of the latencies, because each found fewer ahead of it than the concurrency says.
     """
     import pandas as pd
 
@@ -148,12 +148,23 @@ def _grouped(cells: Sequence[Cell]) -> dict[tuple[Any, ...], list[Cell]]:
     return groups
 
 
+def _after_the_rush(cell: Cell, concurrency: int) -> pd.DataFrame:
+    """Answered requests without the first that ended, one fewer than there are clients.
+
+    All clients send at once, and the server takes their requests in whatever order: the order of the ends tells it.
+    """
+    records = cell.result.records
+    return records[records["error"] == ""].sort_values("decoded_ns").iloc[concurrency - 1 :]
+
+
 def _row(key: tuple[Any, ...], group: list[Cell]) -> dict[str, Any]:
+    import pandas as pd
+
     records = _records(group)
     good = records[records["error"] == ""]
     duration_s = sum(cell.result.duration_s for cell in group)
     steady = group[0].steady
-    counted = good if steady else good[good["request"] >= key[-1] - 1]
+    counted = good if steady else pd.concat([_after_the_rush(cell, key[-1]) for cell in group])
     latency_ms = ((counted["decoded_ns"] - counted["intended_ns"]) / NS_PER_MS).to_numpy()
     rates = [cell.result.throughput_rows_per_s for cell in group]
     statistics = _statistics(group)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KEPT_UP = 0.95
+_ROUNDING = 0.001
 
 
 def reading_of_benchmark(table: pd.DataFrame) -> str:
@@ -150,7 +151,8 @@ def _largest(variant: str, by_concurrency: Mapping[int, LatencySplit]) -> str:
         f"{variant}, {concurrency} in flight: of {milliseconds(split.mean_ms)} most is “{PARTS[part]}” "
         f"({split.parts_ms[part] / split.mean_ms:.0%}); all but queue and model takes {milliseconds(serving_ms)}."
     )
-    return f"{text} Note: {split.note}." if split.note else text
+    is_rounding = split.parts_ms["network_ms"] > -_ROUNDING * split.mean_ms  # two clocks, and a mean of nanoseconds
+    return f"{text} Note: {split.note}." if split.note and not is_rounding else text
 
 
 def _size(row: pd.Series) -> str:
