@@ -5,8 +5,23 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from workbook.analysis.ensemble_search import choose, chosen_variant, pareto, reason_for, search_grid
-from workbook.analysis.loss_causes import choose_causes, effects, loss_causes, settings_of, stall_like_the_issue_us
+from workbook.analysis.ensemble_search import (
+    a_batches_grid,
+    choose,
+    choose_a_batch,
+    chosen_variant,
+    pareto,
+    reason_for,
+    search_grid,
+)
+from workbook.analysis.loss_causes import (
+    Cause,
+    choose_causes,
+    effects,
+    loss_causes,
+    settings_of,
+    stall_like_the_issue_us,
+)
 from workbook.analysis.trace import describe_timeline, read_trace
 from workbook.errors import LoadError, SettingError
 from workbook.serving.ensemble_spec import EnsembleVariant, pin_apart
@@ -15,7 +30,7 @@ APART = pin_apart(EnsembleVariant(), (0, 1))
 
 
 def row(rate: float, p99: float, **changes: object) -> dict[str, object]:
-    values = {"b_instances": 1, "b_max_batch": 0, "a_delay_us": 0, "hop": "mask"}
+    values = {"b_instances": 1, "b_max_batch": 0, "a_delay_us": 0, "hop": "mask", "a_max_batch": 32}
     return {**values, "images_per_s": rate, "latency_mean_ms": p99 / 2, "latency_p99_ms": p99, **changes}
 
 
@@ -55,12 +70,24 @@ def test_each_cause_is_one_switch_away() -> None:
         assert len(differing) == 1 or differing == ["a_processors", "b_processors"]
 
 
+def verdict_of(causes: tuple[Cause, ...], rates: list[float]) -> str:
+    return str(effects(causes, {causes[0].on: rates, causes[0].off: [100] * len(rates)}).loc[0, "verdict"])
+
+
+def test_the_second_step_changes_only_as_batches() -> None:
+    assert a_batches_grid(APART, [1, 32]) == [APART, replace(APART, a_max_batch=1)]
+    rates = {32: 100, 4: 96, 1: 94}
+    assert choose_a_batch(pd.DataFrame([row(r, 9, a_max_batch=b) for b, r in rates.items()]))["a_max_batch"] == 4
+
+
 def test_effects_are_ratios_of_rounds_with_their_interval() -> None:
     """Two rounds, each 20% slower with the cause: 0.8 whatever the machine's speed was."""
     causes = loss_causes(APART, 128, 5000)[:1]
     table = effects(causes, {causes[0].on: [80, 40], causes[0].off: [100, 50]})
     assert table.loc[0, ["effect", "ci95_low", "ci95_high"]].tolist() == pytest.approx([0.8, 0.8, 0.8])
     assert table.loc[0, "verdict"] == "costs throughput here"
+    assert verdict_of(causes, [99, 101, 99, 101]) == "no effect seen, 10% at most"
+    assert verdict_of(causes, [80, 130, 80, 130]) == "not resolved: more rounds are needed"
     once = effects(causes, {causes[0].on: [80], causes[0].off: [100]})
     assert once.loc[0, "verdict"] == "one round, no interval"
 
@@ -101,6 +128,13 @@ def test_a_trace_becomes_waits_and_work_of_each_image(tmp_path: Path) -> None:
     described = describe_timeline(timeline).set_index("member")
     assert described.loc["sfpn16", ["executions", "largest_batch", "wait_mean_ms"]].tolist() == [1, 2, 9.5]
     assert described.loc["pypost16", ["executions", "arrivals_in_5_ms", "wait_max_ms"]].tolist() == [2, 2, 5]
+
+
+def test_a_trace_of_a_server_that_still_runs_is_read(tmp_path: Path) -> None:
+    write_trace(tmp_path / "trace.json")
+    whole = (tmp_path / "trace.json").read_text()
+    (tmp_path / "trace.json").write_text(whole.removesuffix("]"))
+    assert len(read_trace(tmp_path / "trace.json")) == 4
 
 
 def test_a_trace_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbook.analysis.ensemble_results import ensemble_results, search_predictions
+from workbook.analysis.ensemble_results import ensemble_results, explain_misses, search_predictions
 from workbook.analysis.ensemble_search import choose, search_grid
 from workbook.analysis.loss_causes import effects, loss_causes, settings_of
 from workbook.analysis.prediction import PipelineCosts, predict
 from workbook.display.bottleneck_plots import case_bars, causes_plot, prediction_plot
-from workbook.display.search_plots import curve_plot, search_plot
+from workbook.display.search_plots import curve_plot, reading_of_open_loops, search_plot
 from workbook.display.segmentation_pictures import picture_of_masks
 from workbook.display.timeline_plots import timeline_plot
 from workbook.display.what_if import WhatIfPanel
@@ -18,6 +18,7 @@ from workbook.measuring.ensemble.conditions import EnsembleConditions
 from workbook.measuring.ensemble.images import Images
 from workbook.measuring.ensemble.runs import Point
 from workbook.measuring.ensemble.study import Case
+from workbook.measuring.processor_time import ProcessorTimes
 from workbook.runs import Run, write_json
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant, pin_apart
 
@@ -52,7 +53,7 @@ def found() -> pd.DataFrame:
         {
             **{"b_instances": 1, "b_max_batch": 0, "a_delay_us": 0, "hop": hop, "a_max_batch": 32},
             **{"connections": connections, "images_per_s": rate, "latency_p50_ms": 50.0, "latency_mean_ms": 60.0},
-            **{"latency_p99_ms": p99, "failed": 0},
+            **{"latency_p99_ms": p99, "failed": 0, "a_inside_per_s": 195.0, "b_inside_per_s": 500.0},
         }
         for hop, connections, rate, p99 in (("mask", 128, 190.0, 700.0), ("logits", 128, 170.0, 650.0))
     ]
@@ -98,6 +99,29 @@ def test_the_issues_rows_stand_beside_ours() -> None:
     assert "does not help here either: 1.01 times" in sentences[1]
 
 
+def test_a_prediction_far_off_is_explained_by_what_was_counted_inside_the_ensemble() -> None:
+    far = {"case": "x", "measured_per_s": 100.0, "error_percent": 50.0, "a_alone_per_s": 150.0, "b_alone_per_s": 400.0}
+    inside = {"a_inside_per_s": 104.0, "b_inside_per_s": 390.0}
+    (sentence,) = explain_misses(pd.DataFrame([{**far, **inside}, {**far, **inside, "error_percent": -9.0}]))
+    assert "Triton counts 104/s as what A's executions allow, expected were 150/s." in sentence
+    assert sentence.endswith("predict it.")
+    (other,) = explain_misses(pd.DataFrame([{**far, **inside, "a_inside_per_s": 140.0}]))
+    assert not other.endswith("predict it.")
+
+
+def test_the_open_loop_is_held_against_five_service_times() -> None:
+    loop = {"rate_per_s": 96.0, "answered_per_s": 96.0, "latency_p50_ms": 11.0, "latency_p99_ms": 30.0}
+    loops = {"as reported": {**loop, "latency_p99_ms": 280.0}, "tuned": loop}
+    assert "99% in 30.0 ms, within" in reading_of_open_loops(loops, 8.0, 119.0, 120.0)
+    assert "NOT within" in reading_of_open_loops({**loops, "tuned": loops["as reported"]}, 8.0, 119.0, 120.0)
+
+
+def test_processor_time_of_a_process_that_ended_counts_for_nothing() -> None:
+    earlier = ProcessorTimes(0, {"m": 9.0}, {5: ("m", 9.0)})
+    later = ProcessorTimes(10, {"m": 2.0}, {6: ("m", 2.0)})
+    assert (later - earlier).per_image(4) == {"m": 0.5}
+
+
 def test_moving_a_slider_redraws_the_prediction_with_the_points_measured_there() -> None:
     panel = WhatIfPanel(COSTS, APART, found(), 200)
     assert len(panel.figure.data[1].x) == 0  # nothing was measured at 150 ms
@@ -121,11 +145,13 @@ def test_results_have_the_fields_that_others_read_and_are_json(tmp_path: Path) -
         effect,
         {"latency_p99_ms": float("nan")},
         pd.DataFrame({"scheduler_ms": [0.1]}),
+        {"refused": 3.0, "memory_end_mb": float("nan")},
         not_run={"pinned memory": "no GPU"},
         figure="06/x.json",
     )
     assert (results["ratio_as_reported"], results["ratio_tuned"], results["bound_per_s"]) == (0.95, 0.99, 200)
     assert results["prediction_error"] == pytest.approx(200 / 190 - 1)
     assert results["loss_causes"][0]["ci95"] is None
+    assert results["overload"] == {"refused": 3.0, "memory_end_mb": None}
     write_json(tmp_path / "environment.json", {})
     Run(tmp_path, "06_ensemble_throughput").write_results(results)

@@ -27,10 +27,10 @@ def point(model: str, rate: float, conditions: EnsembleConditions = ALIKE) -> Po
 
 class FakeServed:
     variant = EnsembleVariant()
+    cold = False
 
-
-def configure(study: Study, variant: EnsembleVariant) -> None:
-    study.served.variant = variant
+    def configure(self, variant: EnsembleVariant) -> None:
+        self.variant = variant
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         calls.append((model, run))
         return replace(point(model, 100.0 + run), variant=served.variant)
 
-    monkeypatch.setattr(Study, "warm_up", configure)
+    monkeypatch.setattr(Study, "warm_up", lambda study: None)
     monkeypatch.setattr(ensemble_study, "measure_point", fake)
     return calls
 

@@ -136,24 +136,30 @@ class Settings:
     # the ensemble
     segmentation: str = "trained"
     """The segmentation model: `trained`, `checkpoint:FILE`, or a backbone `hub:ORG/NAME` or `path:DIR`."""
-    ensemble_images: int = 32
+    ensemble_images: int = 100
     """Different road scenes that are sent in turn."""
     ensemble_connections: int = 128
     """HTTP connections that keep the ensemble busy, as in the issue."""
     ensemble_curve: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     """Connections of the latency-throughput curve, before `ensemble_connections`."""
-    ensemble_warmup_s: float = 1.0
+    ensemble_warmup_s: float = 0.6
     ensemble_window_s: float = 0.7
     """A third of the measured time of one point."""
     ensemble_repeats: int = 2
     """Times each case is measured, forwards and backwards in turn; one gives no interval."""
     ensemble_causes: tuple[str, ...] = ("all",)
     """Causes of loss to switch on and off: `all`, or some of their keys (analysis/loss_causes.py)."""
+    ensemble_cause_rounds: int = 3
+    """Times each of their configurations is measured."""
+    ensemble_overload_s: float = 4.0
+    """How long the ensemble is asked for more than it may queue, s."""
     search_b_instances: tuple[int, ...] = (1, 2)
     search_b_batches: tuple[int, ...] = (0, 8)
     """Most masks in one execution of the post-processing; 0: one at a time."""
     search_delays_us: tuple[int, ...] = (0,)
     """Longest waits of the segmentation's batcher, microseconds."""
+    search_a_batches: tuple[int, ...] = (1, 4)
+    """Other limits on the segmentation's batches, tried on what was chosen."""
 
     # copies between models
     copy_sizes_kb: tuple[int, ...] = (8, 100, 1000, 3000, 6000, 12_000, 24_000, 50_000)
@@ -237,11 +243,14 @@ class Settings:
         _require_within("ensemble_warmup_s", self.ensemble_warmup_s, 0, 600)
         _require_within("ensemble_window_s", self.ensemble_window_s, 0.05, 600)
         _require_within("ensemble_repeats", self.ensemble_repeats, 1, 100)
+        _require_within("ensemble_cause_rounds", self.ensemble_cause_rounds, 1, 100)
+        _require_within("ensemble_overload_s", self.ensemble_overload_s, 0.5, 3600)
         for name, lowest, highest in (
             ("ensemble_curve", 1, 1024),
             ("search_b_instances", 1, 64),
             ("search_b_batches", 0, 256),
             ("search_delays_us", 0, 10_000_000),
+            ("search_a_batches", 1, 256),
         ):
             for value in getattr(self, name):
                 _require_within(name, value, lowest, highest)

@@ -48,7 +48,7 @@ class Stage:
         return cls(
             name=statistics.model,
             instances=instances,
-            batch=statistics.mean_batch_size,
+            batch=_mean_batch(statistics),
             input_ms=statistics.execution_input_ms,
             infer_ms=statistics.execution_infer_ms,
             output_ms=statistics.execution_output_ms,
@@ -86,6 +86,13 @@ class Bound:
 
     name: str
     per_s: float
+
+
+def _mean_batch(statistics: ModelStatistics) -> float:
+    """Images per execution from the counters by batch size, which are written once an execution, all together."""
+    executions = sum(batch.execution_count for batch in statistics.batches)
+    images = sum(batch.batch_size * batch.execution_count for batch in statistics.batches)
+    return images / executions if executions else math.nan
 
 
 def slowest_member(stages: Sequence[Stage]) -> Bound:

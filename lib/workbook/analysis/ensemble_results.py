@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ def ensemble_results(
     causes: pd.DataFrame,
     open_loop: Mapping[str, float],
     scheduler: pd.DataFrame,
+    overloaded: Mapping[str, float | str],
     *,
     not_run: Mapping[str, str],
     figure: str,
@@ -35,8 +37,9 @@ def ensemble_results(
         prediction: for the reported configuration, made before it was measured.
         predictions: of the ablations and the search, `case`, `predicted_per_s`, `measured_per_s`, `error_percent`, ...
         causes: from `loss_causes.effects`.
-        open_loop: from `open_loop_at`.
+        open_loop: from `open_loop_at`, of the chosen configuration.
         scheduler: from `scheduler_cost`.
+        overloaded: from `overload`.
         not_run: what this machine cannot show -> what it needs.
         figure: of the headline.
     """
@@ -54,11 +57,16 @@ def ensemble_results(
         "ablations": as_json_values(predictions),
         "loss_causes": [_cause(row) for row in as_json_values(causes)],
         "tuned_per_s": tuned.rate(ENSEMBLE),
-        "open_loop": {name: value if value == value else None for name, value in open_loop.items()},
+        "open_loop": _without_nan(open_loop),
         "scheduler": as_json_values(scheduler),
+        "overload": _without_nan(overloaded),
         "not_run": [{"what": what, "needs": needs} for what, needs in not_run.items()],
         "headline": _headline(base, tuned, prediction, figure),
     }
+
+
+def _without_nan(values: Mapping[str, float | str]) -> dict[str, float | str | None]:
+    return {name: value if value == value else None for name, value in values.items()}
 
 
 def _cause(row: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +113,10 @@ def search_predictions(found: pd.DataFrame, predicted: Sequence[Prediction]) -> 
     rows = []
     for row, prediction in zip(found.to_dict("records"), predicted, strict=True):
         batch = f"batches of {row['b_max_batch']:.0f}" if row["b_max_batch"] else "unbatched"
-        name = f"{row['b_instances']:.0f} x B {batch}, delay {row['a_delay_us'] / 1e3:g} ms, {row['hop']}"
+        name = (
+            f"A up to {row['a_max_batch']:.0f}, delay {row['a_delay_us'] / 1e3:g} ms, {row['hop']}, "
+            f"{row['b_instances']:.0f} x B {batch}"
+        )
         rows.append(
             {
                 "case": name,
@@ -113,6 +124,38 @@ def search_predictions(found: pd.DataFrame, predicted: Sequence[Prediction]) -> 
                 "measured_per_s": row["images_per_s"],
                 "error_percent": 100 * (prediction.per_s / row["images_per_s"] - 1),
                 "bottleneck": prediction.bottleneck,
+                "a_alone_per_s": prediction.bound_of(MEMBER_A),
+                "b_alone_per_s": prediction.bound_of(MEMBER_B),
+                "a_inside_per_s": row["a_inside_per_s"],
+                "b_inside_per_s": row["b_inside_per_s"],
             }
         )
     return pd.DataFrame(rows)
+
+
+def explain_misses(predictions: pd.DataFrame, percent: float = 10) -> list[str]:
+    """A sentence for each prediction that is further off: what the members' executions took inside the ensemble.
+
+    Args:
+        predictions: with `error_percent`, and each member's ceiling as expected (`a_alone_per_s`, ...) and as counted
+            by Triton while the ensemble ran (`a_inside_per_s`, ...).
+        percent: how far off is far.
+    """
+    far = predictions[predictions["error_percent"].abs() > percent]
+    return [_explain(row) for row in far.to_dict("records")]
+
+
+def _explain(row: Mapping[str, Any]) -> str:
+    moved = {m: row[f"{m}_inside_per_s"] / row[f"{m}_alone_per_s"] for m in ("a", "b")}
+    most = max(moved, key=lambda member: abs(math.log(moved[member])) if moved[member] > 0 else 0.0)
+    within = " its own members' executions inside the ensemble predict it." if _holds_inside(row) else ""
+    return (
+        f"“{row['case']}” is {row['error_percent']:+.0f}% off: inside the ensemble Triton counts "
+        f"{row[f'{most}_inside_per_s']:.0f}/s as what {most.upper()}'s executions allow, expected were "
+        f"{row[f'{most}_alone_per_s']:.0f}/s.{within}"
+    )
+
+
+def _holds_inside(row: Mapping[str, Any]) -> bool:
+    inside = min(row["a_inside_per_s"], row["b_inside_per_s"])
+    return bool(abs(inside / row["measured_per_s"] - 1) <= 0.1)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from workbook.analysis.prediction import ceiling_inside
 from workbook.errors import LoadError
-from workbook.serving.ensemble_spec import HOPS, EnsembleVariant
+from workbook.serving.ensemble_spec import HOPS, MEMBER_A, MEMBER_B, EnsembleVariant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 NEAR_BEST = 0.97
 """Configurations within 3% of the best rate count as equally fast; the lowest p99 among them is chosen."""
-VARIED = ("b_instances", "b_max_batch", "a_delay_us", "hop")
+NEARLY_BEST = 0.95
+"""Of A's limits whose rate comes within 5% of the best one, the smallest is chosen."""
+VARIED = ("b_instances", "b_max_batch", "a_delay_us", "hop", "a_max_batch")
 
 
 def search_grid(
@@ -31,17 +34,18 @@ def search_grid(
 
 
 def point_row(point: Point) -> dict[str, Any]:
-    """A measurement as a flat row of JSON values: what was served, `connections`, rate and latencies."""
+    """A measurement as a flat row of JSON values: what was served, `connections`, latencies, members' ceilings."""
     variant = point.variant
     return {
         **{name: getattr(variant, name) for name in VARIED},
-        "a_max_batch": variant.a_max_batch,
         "connections": point.conditions.connections,
         "images_per_s": point.images_per_s,
         "latency_mean_ms": point.latency_mean_ms,
         "latency_p50_ms": point.latency_p50_ms,
         "latency_p99_ms": point.latency_p99_ms,
         "failed": point.failed,
+        "a_inside_per_s": ceiling_inside(point, MEMBER_A),
+        "b_inside_per_s": ceiling_inside(point, MEMBER_B),
     }
 
 
@@ -78,7 +82,23 @@ def chosen_variant(chosen: pd.Series, apart: EnsembleVariant) -> EnsembleVariant
         b_max_batch=int(chosen["b_max_batch"]),
         a_delay_us=int(chosen["a_delay_us"]),
         hop=str(chosen["hop"]),
+        a_max_batch=int(chosen["a_max_batch"]),
     )
+
+
+def a_batches_grid(chosen: EnsembleVariant, a_batches: Sequence[int]) -> list[EnsembleVariant]:
+    """The second step of the search: the chosen configuration again, and with other limits on A's batches."""
+    return [replace(chosen, a_max_batch=batch) for batch in dict.fromkeys((chosen.a_max_batch, *a_batches))]
+
+
+def choose_a_batch(found: pd.DataFrame) -> pd.Series:
+    """Of the limits on A's batches that are nearly as fast as the fastest, the smallest.
+
+    Connections that are always busy cannot show what it is good for: at a fixed rate an image waits for the batch it is
+    in, so the smaller the batch, the shorter the slowest requests.
+    """
+    fast = found[found["images_per_s"] >= NEARLY_BEST * found["images_per_s"].max()]
+    return fast.loc[fast["a_max_batch"].idxmin()]
 
 
 def reason_for(chosen: pd.Series, reported_per_s: float, bound_per_s: float) -> str:
@@ -87,8 +107,10 @@ def reason_for(chosen: pd.Series, reported_per_s: float, bound_per_s: float) -> 
     batch = f"in batches of up to {chosen['b_max_batch']:.0f}" if chosen["b_max_batch"] else "one image at a time"
     hop = "a uint8 mask" if chosen["hop"] == "mask" else "float16 logits"
     return (
-        f"Chosen: {b}, {batch}, fed {hop}, A waiting at most {chosen['a_delay_us'] / 1e3:g} ms: it reaches "
+        f"Chosen: {b}, {batch}, fed {hop}, A with up to {chosen['a_max_batch']:.0f} images and waiting at most "
+        f"{chosen['a_delay_us'] / 1e3:g} ms for them: it reaches "
         f"{chosen['images_per_s']:.0f}/s, {chosen['images_per_s'] / bound_per_s:.0%} of the slower member's "
-        f"{bound_per_s:.0f}/s (as reported: {reported_per_s / bound_per_s:.0%}), and of all that are as fast "
-        f"(within {1 - NEAR_BEST:.0%}) its slowest requests wait the least."
+        f"{bound_per_s:.0f}/s (as reported: {reported_per_s / bound_per_s:.0%}). Of the configurations within "
+        f"{1 - NEAR_BEST:.0%} of the fastest its slowest requests waited the least, and of A's limits within "
+        f"{1 - NEARLY_BEST:.0%} of the fastest this is the smallest: at a fixed rate an image waits for its batch."
     )

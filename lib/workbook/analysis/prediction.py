@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,10 @@ class Prediction:
         others = ", ".join(f"{bound.name} {bound.per_s:.0f}/s" for bound in self.bounds)
         return f"Predicted: {self.per_s:.0f} images/s, limited by {self.bottleneck} (bounds: {others})."
 
+    def bound_of(self, name: str) -> float:
+        """One of the bounds, images per second; NaN where it was not looked at."""
+        return next((bound.per_s for bound in self.bounds if bound.name == name), math.nan)
+
     def table(self) -> pd.DataFrame:
         """The bounds as a table: `limit`, `images_per_s`, `decides`."""
         import pandas as pd
@@ -84,27 +89,34 @@ class Prediction:
         return pd.DataFrame(rows, columns=["limit", "images_per_s", "decides"])
 
 
-def costs_of(a: Point, b: Point, processors: tuple[int, ...]) -> PipelineCosts:
-    """Calibrate from one measurement of A and one of B, each alone.
+def costs_of(a: Sequence[Point], b: Sequence[Point], processors: tuple[int, ...]) -> PipelineCosts:
+    """Calibrate from measurements of A and of B, each alone; several of one member are averaged.
 
     The members' work is read from Triton's statistics, so that ceiling = instances x batch / execution comes out again;
     transport is taken as proportional to the bytes that went through the network, a fit over both measurements.
 
     Args:
-        a: A alone, busy.
+        a: A alone, busy, in one configuration.
         b: B alone, busy, fed what A would hand it.
         processors: numbers of those that may be used.
+
+    Raises:
+        SettingError: no measurement of a member.
     """
-    work = {point.model: _work_s(point, processors) for point in (a, b)}
-    hop = hop_bytes(a.variant)
+    if not a or not b:
+        raise SettingError(f"{len(a)} measurements of A and {len(b)} of B: at least one of each is needed.")
+    runs = {MEMBER_A: a, MEMBER_B: b}
+    work = {model: _mean(_work_s(point, processors) for point in points) for model, points in runs.items()}
+    own = {m: _mean(point.processor_s_per_image.get(m, 0.0) for point in points) for m, points in runs.items()}
+    spent = {m: _mean(_spent(point.processor_s_per_image) for point in points) for m, points in runs.items()}
+    hop = hop_bytes(a[0].variant)
     moved = {MEMBER_A: IMAGE_BYTES + hop, MEMBER_B: hop}
-    spent = {p.model: _spent(p.processor_s_per_image) for p in (a, b)}
     per_byte = sum(moved[m] * spent[m] for m in moved) / sum(moved[m] ** 2 for m in moved)
     return PipelineCosts(
         a_work_s=work[MEMBER_A],
-        b_work_s=work[MEMBER_B] - b.variant.b_stall_us / 1e6,
-        a_processor_s=a.processor_s_per_image.get(MEMBER_A, 0.0),
-        b_processor_s=b.processor_s_per_image.get(MEMBER_B, 0.0),
+        b_work_s=work[MEMBER_B] - b[0].variant.b_stall_us / 1e6,
+        a_processor_s=own[MEMBER_A],
+        b_processor_s=own[MEMBER_B],
         transport_s=per_byte * IMAGE_BYTES,
         processors=processors,
     )
@@ -119,7 +131,7 @@ def with_batch_sizes(costs: PipelineCosts, a_alone: Sequence[Point]) -> Pipeline
     """
     works: dict[float, list[float]] = {}
     for point in a_alone:
-        batch = round(point.statistics[MEMBER_A].mean_batch_size, 1)
+        batch = round(_stage(point).batch)
         works.setdefault(batch, []).append(_work_s(point, costs.processors))
     return replace(costs, a_work_by_batch=tuple((batch, sum(w) / len(w)) for batch, w in sorted(works.items())))
 
@@ -130,7 +142,25 @@ def _work_s(point: Point, processors: tuple[int, ...]) -> float:
     is_a = point.model == MEMBER_A
     instances = variant.a_instances if is_a else variant.b_instances
     own = len((variant.a_processors if is_a else variant.b_processors) or processors)
-    return min(instances, own) / Stage.from_statistics(point.statistics[point.model], instances).ceiling_per_s
+    return min(instances, own) / _stage(point).ceiling_per_s
+
+
+def _stage(point: Point) -> Stage:
+    instances = point.variant.a_instances if point.model == MEMBER_A else point.variant.b_instances
+    return Stage.from_statistics(point.statistics[point.model], instances)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return statistics.fmean(values)
+
+
+def ceiling_inside(point: Point, member: str) -> float:
+    """What a member's executions inside a measured ensemble allow, images per second; NaN where none were counted."""
+    counted = point.statistics.get(member)
+    if counted is None or not counted.batches:
+        return math.nan
+    instances = point.variant.a_instances if member == MEMBER_A else point.variant.b_instances
+    return Stage.from_statistics(counted, instances).ceiling_per_s
 
 
 def _spent(seconds: Mapping[str, float]) -> float:

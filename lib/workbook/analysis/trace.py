@@ -91,7 +91,7 @@ def _largest_burst(moments_ms: list[float], within_ms: float) -> int:
 def _requests(path: Path) -> dict[int, dict[str, Any]]:
     """Everything the trace says of each request, by its number."""
     try:
-        entries = json.loads(path.read_text())
+        entries = _parse(path.read_text())
     except (OSError, ValueError) as error:
         raise LoadError(f"{path} cannot be read as a trace: {error}.") from error
     requests: dict[int, dict[str, Any]] = defaultdict(dict)
@@ -100,6 +100,13 @@ def _requests(path: Path) -> dict[int, dict[str, Any]]:
         request |= {name: entry[name] for name in ("model_name", "parent_id") if name in entry}
         request |= {moment["name"]: int(moment["ns"]) for moment in entry.get("timestamps", ())}
     return requests
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(text + "]")  # Triton closes the list when it stops
 
 
 def _moments(request: dict[str, Any], zero_ns: int) -> dict[str, float]:

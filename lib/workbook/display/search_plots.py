@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.ensemble_search import pareto
@@ -118,6 +119,34 @@ def search_plot(found: pd.DataFrame, chosen: pd.Series, bound_per_s: float, titl
     return figure.update_yaxes(title_text="99% of requests within (ms)", rangemode="tozero")
 
 
+def reading_of_open_loops(
+    open_loops: Mapping[str, Mapping[str, float]], service_ms: float, reported_per_s: float, tuned_per_s: float
+) -> str:
+    """Whether the tuned configuration keeps its slowest requests short, and at what price in throughput.
+
+    Args:
+        open_loops: `as reported` and `tuned` -> from `open_loop_at`, both at the same rate.
+        service_ms: what the members need for one image, added up.
+        reported_per_s: the ensemble's rate in the closed loop, as reported.
+        tuned_per_s: the same in the tuned configuration.
+    """
+    reported, tuned = open_loops["as reported"], open_loops["tuned"]
+    p99_ms = tuned["latency_p99_ms"]
+    limit = f"five times the members' own {milliseconds(service_ms)} are {milliseconds(5 * service_ms)}"
+    if p99_ms != p99_ms:
+        return f"Too few requests for a p99; {limit}."
+    return (
+        f"At {number(tuned['rate_per_s'])}/s the tuned configuration answers {number(tuned['answered_per_s'])}/s, the "
+        f"median in {milliseconds(tuned['latency_p50_ms'])} and 99% in {milliseconds(p99_ms)}, "
+        f"{'within' if p99_ms <= 5 * service_ms else 'NOT within'} the objective: {limit}. As reported it answers "
+        f"{number(reported['answered_per_s'])}/s, 99% in {milliseconds(reported['latency_p99_ms'])}. In the closed "
+        f"loop tuned makes {number(tuned_per_s)}/s, as reported {number(reported_per_s)}/s."
+    )
+
+
 def _configuration(row: dict[str, Any]) -> str:
     batch = f"batches of {row['b_max_batch']:.0f}" if row["b_max_batch"] else "unbatched"
-    return f"{row['b_instances']:.0f} x B {batch}, delay {row['a_delay_us'] / 1e3:g} ms, {row['hop']}"
+    return (
+        f"{row['b_instances']:.0f} x B {batch}, A up to {row['a_max_batch']:.0f}, "
+        f"delay {row['a_delay_us'] / 1e3:g} ms, {row['hop']}"
+    )

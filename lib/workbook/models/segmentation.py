@@ -33,7 +33,7 @@ SOURCES = '"trained", "checkpoint:FILE", "hub:ORG/NAME" or "path:DIR"'
 OUTPUTS = ("logits", "mask")
 COMPUTE_TYPES = ("float32", "float16")
 HELD_OUT_SEED = 1_000_003  # no recipe may train on this series of scenes
-HELD_OUT_SCENES = 64
+HELD_OUT_SCENES = 200
 METADATA_KEY = "workbook"
 
 

@@ -1,4 +1,4 @@
-"""The recipe of the segmentation model: a few CPU minutes on synthetic road scenes, the same weights each time."""
+"""The recipe of the segmentation model: ten minutes of a CPU on synthetic road scenes, the same weights each time."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Recipe:
     seed: int = 0
     width: int = DEFAULT_WIDTH
     backbone: str = "residual"
-    half_steps: int = 1300
+    half_steps: int = 2600
     half_batch: int = 8
-    full_steps: int = 350
+    full_steps: int = 700
     full_batch: int = 8
     learning_rate: float = 4e-3
     weight_decay: float = 1e-2

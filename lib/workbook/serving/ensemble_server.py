@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from workbook.errors import SettingError
-from workbook.serving.control import is_ready
+from workbook.serving.control import get_json, is_ready
 from workbook.serving.ensemble_spec import (
     ENSEMBLE,
     MEMBER_A,
@@ -43,6 +43,8 @@ class EnsembleServer:
     Attributes:
         server: the running server.
         variant: the configuration it serves now.
+        trace_file: where Triton writes what it traces; None: it was started without.
+        cold: whether A was loaded anew and has run no full batch since; whoever warms it up sets it to False.
     """
 
     def __init__(
@@ -52,15 +54,21 @@ class EnsembleServer:
         repository: Path,
         backend: Backend,
         first: EnsembleVariant,
+        trace_file: Path | None = None,
     ) -> None:
         self.server = server
         self.variant = first
+        self.trace_file = trace_file
+        self.cold = True
         self._model = model
         self._repository = repository
         self._backend: Backend = backend
 
     def configure(self, variant: EnsembleVariant) -> EnsembleServer:
         """Serve this configuration from now on; only a member that changes is loaded anew. No request may run.
+
+        Triton loads both members anew, always, when their ensemble is asked for, and the ensemble when a member is. So
+        one request is enough, and a change of B alone leaves A as it is, warm.
 
         Raises:
             SettingError: the server is a remote one, whose configuration is not ours.
@@ -78,14 +86,11 @@ class EnsembleServer:
             for one in (self.variant, variant)
         )
         changed = [new for old, new in zip(now, then, strict=True) if new != old]  # the weights follow the spec
-        self.server.unload_model(ENSEMBLE)
         models = [(spec, _files(spec, self._model, variant, self._backend)) for spec in changed]
         assemble_repository(self._repository, models, self._backend)
-        for spec in changed:
-            if not spec.steps:
-                self.server.unload_model(spec.name)
-                self.server.load_model(spec.name)
-        self.server.load_model(ENSEMBLE)
+        if changed:
+            self.server.load_model(changed[0].name if len(changed) == 1 else ENSEMBLE)
+        self.cold = self.cold or any(spec.name != MEMBER_B for spec in changed)
         self.variant = variant
         return self
 
@@ -93,10 +98,12 @@ class EnsembleServer:
         """Serve a Python member with other code, to see what happens when it fails; None: with its own again."""
         original = committed_repository() / model / "1" / "model.py"
         shutil.copyfile(code or original, self._repository / model / "1" / "model.py")
-        for name in (ENSEMBLE, model):
-            self.server.unload_model(name)
-        for name in (model, ENSEMBLE):
-            self.server.load_model(name)
+        self.server.load_model(model)
+
+    def trace(self, on: bool) -> None:
+        """Trace every request from now on, or none."""
+        level = ["TIMESTAMPS" if on else "OFF"]
+        get_json(self.server.http_url, "/v2/trace/setting", method="POST", body={"trace_level": level})
 
     def is_ready(self) -> bool:
         """Whether all three models are ready."""
@@ -129,7 +136,7 @@ def start_ensemble_server(
         kind: as `start_server`.
         variant: the first configuration.
         startup_timeout_s: from start until every model is ready.
-        trace_file: Triton writes every request's timestamps here, when it stops.
+        trace_file: where Triton writes the timestamps of requests while tracing is on; it starts switched off.
         log_file: of the server.
 
     Raises:
@@ -143,9 +150,14 @@ def start_ensemble_server(
     specs = (member_a_spec(variant, backend), member_b_spec(variant), ensemble_spec(variant), *_null_specs())
     models = [(spec, _files(spec, model, variant, backend)) for spec in specs]
     assemble_repository(directory, models, backend)
-    options = ServerOptions(startup_timeout_s=startup_timeout_s, model_control_mode="explicit", trace_file=trace_file)
+    options = ServerOptions(
+        startup_timeout_s=startup_timeout_s, model_control_mode="explicit", trace_file=trace_file, stop_grace_s=1
+    )
     server = start_server(kind, directory, models=[*SERVED, *NULL_MODELS], options=options, log_file=log_file)
-    return EnsembleServer(server, model, directory, backend, variant)
+    served = EnsembleServer(server, model, directory, backend, variant, trace_file)
+    if trace_file:
+        served.trace(False)
+    return served
 
 
 def _null_specs() -> Sequence[ModelSpec]:

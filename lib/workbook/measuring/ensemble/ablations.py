@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from workbook.analysis.prediction import PipelineCosts, Prediction, costs_of, predict
+from workbook.analysis.prediction import PipelineCosts, Prediction, ceiling_inside, costs_of, predict
 from workbook.analysis.published import published_figures
 from workbook.measuring.ensemble.runs import Point
 from workbook.measuring.ensemble.study import Case, Study
@@ -21,6 +21,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "A at most 1 image": {"a_max_batch": 1},
     "A at most 4 images": {"a_max_batch": 4},
 }
+LETTERS = {"a": MEMBER_A, "b": MEMBER_B}
 CLEAR = 0.9
 """A rate below this share of another is called a loss; repeats of one point differ by some percent."""
 NEEDS_A_GPU = {
@@ -43,8 +44,10 @@ class Predicted:
 
     def row(self) -> dict[str, Any]:
         """`case`, `predicted_per_s`, `measured_per_s`, `error_percent` = 100 x (predicted / measured - 1), ..."""
-        measured = self.case.rate(ENSEMBLE)
+        measured, point = self.case.rate(ENSEMBLE), self.case.points[ENSEMBLE][0]
         return {
+            **{f"{letter}_alone_per_s": self.prediction.bound_of(member) for letter, member in LETTERS.items()},
+            **{f"{letter}_inside_per_s": ceiling_inside(point, member) for letter, member in LETTERS.items()},
             "case": self.case.name,
             "predicted_per_s": self.prediction.per_s,
             "measured_per_s": measured,
@@ -54,7 +57,7 @@ class Predicted:
 
 
 def measure_ablations(
-    study: Study, apart: EnsembleVariant, b: Point, costs: PipelineCosts, repeats: int = 1
+    study: Study, apart: EnsembleVariant, b: Sequence[Point], costs: PipelineCosts, repeats: int = 1
 ) -> list[Predicted]:
     """Each ablation: A alone where it changes A, then the prediction, then the ensemble.
 
@@ -71,7 +74,7 @@ def measure_ablations(
         here = costs
         if "a_max_batch" in changes:
             points = study.case(name, variant, (MEMBER_A,), repeats).points
-            here = costs_of(points[MEMBER_A][0], b, costs.processors)
+            here = costs_of(points[MEMBER_A], b, costs.processors)
         prediction = predict(here, variant, study.probe.connections)
         ensemble = study.case(name, variant, (ENSEMBLE,), repeats).points
         predicted.append(Predicted(Case(name, variant, {**points, **ensemble}), prediction))

@@ -76,7 +76,8 @@ class Point:
             there are too few answers for it.
         failed: requests of the measured windows that ended in an error.
         errors: their messages, each once.
-        statistics: Triton's counters of every model that took part, over the whole run, warm-up included.
+        statistics: Triton's counters of every model that took part: of a member alone in the measured windows, of an
+            ensemble and its members over the whole run, warm-up included.
         processor_s_per_image: processor time by model, `server` and `client` for one image; empty where it is not
             known.
         records: the measured requests.
@@ -128,9 +129,12 @@ def measure_point(
     requests = requests_for(model, images, served.variant, raw_to_b=raw_to_b)
     models = (*MEMBERS, ENSEMBLE) if model == ENSEMBLE else (model,)
     before, times = _statistics(served, models), ProcessorTimes.take(served.server, MEMBERS)
-    result = _measure_long_enough(served, probe, model, requests, records_path, arm or model, run)
+    result = measure_long_enough(served, probe, model, requests, records_path, arm or model, run)
     used = ProcessorTimes.take(served.server, MEMBERS) - times
     statistics = {name: after - before[name] for name, after in _statistics(served, models).items()}
+    per_image = used.per_image(statistics[model].success_count)
+    if model in MEMBERS:
+        statistics = {model: result.statistics}
     answered = result.records[result.records["error"] == ""]
     latency_ms = (answered["decoded_ns"] - answered["sent_ns"]) / 1e6
     return Point(
@@ -146,12 +150,12 @@ def measure_point(
         failed=result.failed,
         errors=tuple(sorted(set(result.records["error"]) - {""})),
         statistics=statistics,
-        processor_s_per_image=used.per_image(statistics[model].success_count),
+        processor_s_per_image=per_image,
         records=result.records,
     )
 
 
-def _measure_long_enough(
+def measure_long_enough(
     served: EnsembleServer,
     probe: Probe,
     model: str,

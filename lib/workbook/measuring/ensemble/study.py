@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.bottleneck import Bound
-from workbook.analysis.ensemble_search import point_row
+from workbook.analysis.ensemble_search import VARIED, point_row
 from workbook.analysis.loss_causes import Setting
 from workbook.errors import LoadError
 from workbook.measuring.ensemble.conditions import require_same_conditions
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from workbook.serving.ensemble_server import EnsembleServer
 
 ALL_THREE = (MEMBER_A, MEMBER_B, ENSEMBLE)
+WARM_UPS = 2
+"""Batches of each of A's instances before anything is measured: with none, A's ceiling came out a fifth too low."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +90,21 @@ class Study:
 
     def measure(self, model: str, variant: EnsembleVariant, name: str, *, connections: int = 0, run: int = 0) -> Point:
         """One measurement; `connections` 0 takes the probe's."""
-        if variant != self.served.variant:
-            self.warm_up(variant)
+        self.served.configure(variant)
+        if self.served.cold:
+            self.warm_up()
         probe = replace(self.probe, connections=connections or self.probe.connections)
         return measure_point(self.served, model, self.images, probe, self.records(name), arm=f"{name} {model}", run=run)
 
-    def warm_up(self, variant: EnsembleVariant) -> None:
-        """Serve a configuration and let A run what its batches can be: its first ones are many times slower."""
-        served = self.served.configure(variant)
+    def warm_up(self) -> None:
+        """Let each instance of A run a few full batches: its first ones are many times slower."""
+        variant = self.served.variant
         count = min(variant.a_max_batch * variant.a_instances, self.probe.connections)
         requests = requests_for(ENSEMBLE, self.images, variant)
-        cycled = [requests[number % len(requests)] for number in range(count)]
+        cycled = [requests[number % len(requests)] for number in range(WARM_UPS * count)]
         load = replace(self.probe, connections=count).load(ENSEMBLE)
-        send_all(served.server, load, cycled, self.records("warm_up"), arm="warm-up", progress=False)
+        send_all(self.served.server, load, cycled, self.records("warm_up"), arm="warm-up", progress=False)
+        self.served.cold = False
 
     def case(self, name: str, variant: EnsembleVariant, models: Sequence[str] = ALL_THREE, repeats: int = 1) -> Case:
         """Measure a configuration; the models take turns, forwards in even rounds, backwards in odd ones."""
@@ -147,6 +151,14 @@ class Study:
                 known[key] = row
             rows.append(known[key])
         return pd.DataFrame(rows)
+
+    def again(self, variants: Sequence[EnsembleVariant], repeats: int) -> pd.DataFrame:
+        """Measure the ensemble in a few configurations in turn; a row each, from `point_row`, averaged over rounds."""
+        import pandas as pd
+
+        turns = self._bar(_rounds(variants, repeats), repeats * len(variants), "A's batches")
+        rows = [point_row(self.measure(ENSEMBLE, variant, "search", run=run)) for run, variant in turns]
+        return pd.DataFrame(rows).groupby(list(VARIED), sort=False, as_index=False).mean()
 
     def _bar(self, things: Iterator[Any], total: int, name: str) -> Any:
         from tqdm.auto import tqdm

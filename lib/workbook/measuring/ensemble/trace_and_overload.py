@@ -1,7 +1,8 @@
-"""Three smaller measurements beside the study: a traced burst, the scheduler's own cost, and an open loop."""
+"""Smaller measurements beside the study: a traced burst, the scheduler's own cost, and an open loop."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,67 +12,74 @@ import numpy as np
 
 from workbook.analysis.summaries import latency_percentile
 from workbook.analysis.trace import read_trace
+from workbook.errors import LoadError, SettingError
 from workbook.measuring.ensemble.images import ImageRequest, Images, mask_agreement, requests_for
 from workbook.measuring.ensemble.runs import Probe
 from workbook.measuring.online.load import send_all
 from workbook.measuring.online.open_loop import OpenLoop, measure_open_loop
 from workbook.measuring.online.scenario import Load
-from workbook.serving.ensemble_server import EnsembleServer, start_ensemble_server
+from workbook.serving.ensemble_server import EnsembleServer
 from workbook.serving.ensemble_spec import ENSEMBLE, NULL_A, NULL_B, NULL_ENSEMBLE, EnsembleVariant
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbook.models.segmentation import SegmentationModel
-
 PAYLOADS = {"one number": 1, "an image": 3 * 256 * 448}
 BLOCKS = 2
 _CONNECTIONS_TRACED = 64
+_TRACE_PATIENCE_S = 20.0
 
 
 def trace_burst(
-    model: SegmentationModel,
-    directory: Path,
-    variant: EnsembleVariant,
-    images: Images,
-    *,
-    kind: str = "auto",
-    requests: int = 96,
-    records_path: Path,
+    served: EnsembleServer, variant: EnsembleVariant, images: Images, *, requests: int = 96, records_path: Path
 ) -> pd.DataFrame:
-    """Send a few dozen images at once to a server that traces, and read its trace.
-
-    A server of its own, because tracing costs time and its file is whole only when the server has stopped.
+    """Send a few dozen images at once with tracing on, and read the trace.
 
     Args:
-        model: the segmentation network.
-        directory: for the repository and the trace.
+        served: the running server; it was started with a trace file.
         variant: the configuration.
         images: sent in turn.
-        kind: of server.
         requests: how many.
         records_path: CSV file that the records are appended to.
 
     Returns:
-        As `read_trace`; the first images, which warm the members up, are left out.
+        As `read_trace`; as many images again, which warm the members up before, are not in it.
+
+    Raises:
+        SettingError: the server has no trace file.
+        LoadError: the trace is not whole after a while.
     """
-    trace = directory / "trace.json"
-    trace.unlink(missing_ok=True)
+    if served.trace_file is None:
+        raise SettingError("this server writes no trace: start_ensemble_server(..., trace_file=...) gives it a file.")
+    served.configure(variant)
+    served.trace_file.unlink(missing_ok=True)
     sent = requests_for(ENSEMBLE, images, variant)
-    warming = min(requests, variant.a_max_batch * variant.a_instances)
-    warm = [sent[number % len(sent)] for number in range(warming)]
     burst = [sent[number % len(sent)] for number in range(requests)]
     load = Probe(min(_CONNECTIONS_TRACED, requests)).load(ENSEMBLE)
-    with start_ensemble_server(model, directory / "repository", kind=kind, variant=variant, trace_file=trace) as served:
-        for batch in (warm, burst):
-            send_all(served.server, load, batch, records_path, arm="traced", progress=False)
-    timeline = read_trace(trace)
-    timeline = timeline[timeline["image"] >= len(warm)].copy()
-    timeline["image"] -= len(warm)
+    for on in (False, True):
+        served.trace(on)
+        send_all(served.server, load, burst, records_path, arm="traced", progress=False)
+    served.trace(False)
+    timeline = _wait_for_trace(served.trace_file, requests)
     moments = ["queue_start_ms", "work_start_ms", "work_end_ms"]
     timeline[moments] -= timeline["queue_start_ms"].min()
-    timeline["execution"] -= timeline.groupby("member")["execution"].transform("min")
-    return timeline.reset_index(drop=True)
+    return timeline
+
+
+def _wait_for_trace(path: Path, requests: int) -> pd.DataFrame:
+    """Triton writes what it has collected a moment after tracing was switched off."""
+    deadline_s = time.monotonic() + _TRACE_PATIENCE_S
+    while True:
+        try:
+            timeline = read_trace(path)
+            if len(timeline) == 2 * requests:
+                return timeline
+            problem = f"{path} holds {len(timeline)} of {2 * requests} steps of the images that were sent"
+        except LoadError as error:
+            problem = str(error)
+        if time.monotonic() > deadline_s:
+            raise LoadError(problem)
+        time.sleep(0.1)
 
 
 def check_answers(served: EnsembleServer, images: Images, records_path: Path, concurrency: int = 32) -> pd.DataFrame:
