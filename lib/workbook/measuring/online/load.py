@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbook.errors import LoadError
 from workbook.measuring.online.clients import Clients, Ticket
 from workbook.measuring.online.journal import Journal
+from workbook.measuring.online.measured import measured_records
 from workbook.measuring.online.requests import ModelInputs
 from workbook.measuring.online.scenario import Load, LoadResult
 from workbook.measuring.online.session import TICK_S, Reading, connected, cpu_share, never, prepare, wait_until
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
 
 __all__ = ["Load", "LoadResult", "measure_load", "send_all"]
+_TOO_SHORT = "Not one ended: a window (window_s) must hold several requests."
 
 
 def measure_load(
@@ -75,7 +76,7 @@ def measure_load(
         load=load,
         arm=arm,
         run=run,
-        records=_frame(journal, measured),
+        records=measured_records(journal, measured, _TOO_SHORT),
         records_path=records_path,
         windows=_windows_table(windows, measured),
         stable=is_stable(windows, load.stability_percent),
@@ -123,7 +124,7 @@ def send_all(
         journal = Journal(writer, arm, run, load.concurrency, keep_outputs=keep_outputs)
         with connected(server, load, requests, journal, take) as clients:
             readings = _run_to_the_end(server, load, clients, journal, sum(r.rows for r in requests), progress)
-    records = _frame(journal, range(1))
+    records = measured_records(journal, range(1), _TOO_SHORT)
     duration_ns = int(records["decoded_ns"].max() - records["sent_ns"].min())
     return LoadResult(
         load=load,
@@ -183,25 +184,6 @@ def _run_to_the_end(
 
 def _title(load: Load) -> str:
     return f"{load.model} {load.transport} x{load.concurrency}"
-
-
-def _frame(journal: Journal, measured: range) -> pd.DataFrame:
-    """The records of the measured windows, in order of sending.
-
-    Raises:
-        LoadError: none of them was answered.
-    """
-    import pandas as pd
-
-    kept = [record for record in journal.records if record["window"] in measured]
-    if all(record["error"] for record in kept):
-        if journal.first_error:
-            raise LoadError(
-                f"no request was answered in the measured windows. The first failure: {journal.first_error}"
-            )
-        raise LoadError("no request ended inside the measured windows: a window (window_s) must hold several requests.")
-    frame = pd.DataFrame(kept, columns=list(REQUEST_COLUMNS)).astype(dict(REQUEST_COLUMNS))
-    return frame.sort_values("request", ignore_index=True)
 
 
 def _windows_table(windows: Sequence[Window], measured: range) -> pd.DataFrame:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from workbook.errors import LoadError, SettingError
+from workbook.errors import SettingError
 from workbook.measuring.online.clients import Clients, Ticket
 from workbook.measuring.online.journal import Journal
+from workbook.measuring.online.measured import measured_records
 from workbook.measuring.online.requests import ModelInputs
 from workbook.measuring.online.scenario import Load
 from workbook.measuring.online.session import TICK_S, Reading, connected, cpu_share, prepare, wait_until
@@ -147,7 +148,7 @@ def measure_open_loop(
     return OpenLoopResult(
         open_loop=open_loop,
         scheduled=int((times_s >= open_loop.warmup_s).sum()),
-        records=_frame(journal),
+        records=measured_records(journal, (0,), "Raise duration_s: it must hold some."),
         records_path=records_path,
         statistics=after.statistics - before.statistics,
         client_cpu_share=cpu_share(before, after),
@@ -208,14 +209,3 @@ def _run(
         return before, Reading.take(server, open_loop.load.model, settled=True)
     finally:
         schedule.end()
-
-
-def _frame(journal: Journal) -> pd.DataFrame:
-    import pandas as pd
-
-    kept = [record for record in journal.records if record["window"] == 0]
-    if all(record["error"] for record in kept):
-        why = f"The first failure: {journal.first_error}" if journal.first_error else "duration_s must hold some."
-        raise LoadError(f"no request of the measured time was answered. {why}")
-    frame = pd.DataFrame(kept, columns=list(REQUEST_COLUMNS)).astype(dict(REQUEST_COLUMNS))
-    return frame.sort_values("request", ignore_index=True)
