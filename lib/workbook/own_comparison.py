@@ -25,7 +25,7 @@ from typing import Any
 from workbook.errors import CancelledError, LoadError, SettingError
 from workbook.measuring.background import BackgroundJob
 from workbook.preflight import absolute_paths, check_run, expanded
-from workbook.runner import RunRequest, choose_notebooks, gather_parameters
+from workbook.runner import STOPPED, RunRequest, choose_notebooks, gather_parameters
 from workbook.runs import RUN_VARIABLE, read_json, runs_dir
 from workbook.settings import Settings
 
@@ -187,6 +187,8 @@ def _run(request: OwnRequest, job: BackgroundJob) -> OwnResult:
             time.sleep(_POLL_S)
             with contextlib.suppress(OSError, ValueError):
                 _report(job, _directory(log), request.rows)
+        if process.returncode == STOPPED:  # the kernel was interrupted, and with it everything it had started
+            raise CancelledError("The comparison was interrupted.")
         text = log.read_text(encoding="utf-8", errors="replace")
         directory = _directory(log)
         results = directory / "results" / f"{NOTEBOOK}.json" if directory else None
@@ -241,7 +243,7 @@ def _report(job: BackgroundJob, directory: Path | None, rows: int) -> None:
             job.report(start + width * min(1.0, share()), note)
             return
     if (records / "study.json").is_file():
-        job.report(0.08, "exporting and starting the server")
+        job.report(0.04, "exporting and starting the server")
 
 
 def _rows_in(records: Path, pattern: str) -> int:

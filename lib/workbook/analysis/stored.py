@@ -12,6 +12,7 @@ from workbook.measuring.comparison.blocks import MAIN, main_arms
 from workbook.measuring.comparison.study import Study
 from workbook.measuring.comparison.switches import make_plan
 from workbook.measuring.online.live import LIVE, LIVE_SERVER, SERVER_COLUMNS
+from workbook.measuring.online.windows import STABLE_WINDOWS
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.runs import Run, read_json
 
@@ -81,7 +82,14 @@ def _read(path: Path, modified_ns: int) -> pd.DataFrame:
     with path.open(encoding="utf-8") as file:
         if file.readline().strip().split(",") != list(REQUEST_COLUMNS):
             return pd.DataFrame()
-    return summarise_requests(read_records(path, REQUEST_COLUMNS)).assign(measurement=path.stem)
+    return summarise_requests(_measured(read_records(path, REQUEST_COLUMNS))).assign(measurement=path.stem)
+
+
+def _measured(records: pd.DataFrame) -> pd.DataFrame:
+    """The requests that a measurement counts: of its last three windows, as `measure_load` does."""
+    inside = records[records["window"] >= 0]
+    last = inside.groupby(["arm", "concurrency", "run"])["window"].transform("max")
+    return inside[inside["window"] > last - STABLE_WINDOWS]
 
 
 @lru_cache(maxsize=32)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 PAGE = "compare.html"
+NEAR_ONE = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.7, 2, 2.5)
+"""Ticks of ratios that are not far from 1."""
 HEADINGS = {
     "notebook": "notebook",
     "number": "number",
@@ -104,14 +106,13 @@ def ratio_figure(comparison: RunComparison) -> go.Figure:
     marker = {"size": 13, "color": COLOURS[0], "line": {"color": INK, "width": 1}}
     figure.add_trace(
         go.Scatter(x=ratios, y=list(range(len(names))), mode="markers+text", marker=marker,
-                   text=[f"{number(ratio)} x" for ratio in ratios], textposition="top center",
+                   text=[f"{number(ratio)} x" for ratio in ratios], textposition="middle right",
                    hovertemplate="%{x:.4g} x<extra></extra>")
     )  # fmt: skip
     figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1.5})
-    reach = max([1.5, *(max(ratio, 1 / ratio) for ratio in ratios)]) * 1.15
-    figure.update_xaxes(
-        title_text="B / A", type="log", range=[-np.log10(reach), np.log10(reach)], **ticks_for([1 / reach, reach])
-    )
+    reach = max([1.5, *(max(ratio, 1 / ratio) for ratio in ratios)]) * 1.3
+    ticks = ticks_for(NEAR_ONE, every=True) if reach <= NEAR_ONE[-1] else ticks_for([1 / reach, reach])
+    figure.update_xaxes(title_text="B / A", type="log", range=[-np.log10(reach), np.log10(reach)], **ticks)
     return figure.update_yaxes(
         tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.7], showgrid=False, ticks=""
     )

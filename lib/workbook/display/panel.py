@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 WIDTH = 860
 """Pixels. A FigureWidget measures its place before it has one and would stay at 700."""
 SUBTITLE_PIXELS = 13
+FAULT = "#a40e26"
+"""Colour of the line that says what went wrong; dark enough to be read on white."""
 STATIC_FIGURE = "application/vnd.workbook.figure+json"
 """Mime type of the figure as it stands, for the report: JupyterLab knows no such type and draws the panel itself."""
 
@@ -41,7 +43,7 @@ class Panel:
     figure: Any
     error: Any
     reading: Any
-    _standing: dict[str, Any]
+    _standing: dict[str, Any] | None = None
 
     def drawn(self) -> go.Figure:
         """The figure that the controls ask for."""
@@ -57,45 +59,55 @@ class Panel:
         import ipywidgets as widgets
         import plotly.graph_objects as go
 
-        self.figure = go.FigureWidget()
         self.error = named(widgets.HTML(), "workbook-panel-error")
         self.reading = named(widgets.HTML(), "workbook-panel-reading")
+        # drawn at once: what a browser is sent before it has loaded plotly's widget is lost, and all later changes with it
+        self.figure = go.FigureWidget(self._try_to_draw())
         box = widgets.VBox([*controls, self.figure, self.error, self.reading], layout={"grid_gap": "8px"})
         self.widget = named(box, "workbook-panel", f"workbook-panel-{self.NAME}")
         for control in redrawn_by:
             control.observe(self.redraw, names="value")
-        self.redraw()
 
     def redraw(self, change: Any = None) -> None:
         """Draw what the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
         with _DRAWING:
-            self._redraw()
+            drawn = self._try_to_draw()
+            if drawn is not None:
+                self._show(drawn)
 
-    def _redraw(self) -> None:
+    def _try_to_draw(self) -> go.Figure | None:
+        """The figure, with its reading shown; None where there is none, and why is shown."""
         try:
             drawn = self.drawn()
         except WorkbookError as error:
             self.complain(str(error))
-            return
+            return None
         except Exception as error:  # a callback's traceback goes to a log that nobody reads
             self.complain(f"The figure cannot be drawn: {type(error).__name__}: {error}")
-            return
+            return None
+        self.error.value = ""
+        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
         self._standing = json.loads(drawn.to_json())
         _title_in_one(drawn)
+        return drawn.update_layout(width=WIDTH)
+
+    def _show(self, drawn: go.Figure) -> None:
         # the browser keeps what a new layout does not name: notes and lines of the figure before
         left_over = set(self.figure.layout.to_plotly_json()) - set(drawn.layout.to_plotly_json())
         self.figure.plotly_relayout(dict.fromkeys(left_over))
         with self.figure.batch_update():
             self.figure.data = ()
-            self.figure.layout = drawn.layout.update(width=WIDTH)
+            self.figure.layout = drawn.layout
             self.figure.add_traces(drawn.data)
-        self.error.value = ""
-        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
 
     def complain(self, sentence: str) -> None:
         """Show what went wrong in the place of the reading, which would speak of an older figure."""
-        self.error.value = f"<p role='alert'>{html.escape(sentence)}</p>"
+        self.error.value = f"<p role='alert' style='color:{FAULT}'>{html.escape(sentence)}</p>"
         self.reading.value = ""
+        if self._standing is None:  # the report shows why there is no figure
+            hidden = {"visible": False}
+            words = {"title": {"text": html.escape(sentence)}, "meta": {"reading": sentence}, "height": 120}
+            self._standing = {"data": [], "layout": {**words, "xaxis": hidden, "yaxis": hidden}}
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
@@ -115,7 +127,7 @@ def toggles(options: Sequence[str], description: str, **more: Any) -> Any:
     """Buttons of which one is pressed; their label stands beside them, as that of every other control does."""
     import ipywidgets as widgets
 
-    buttons = widgets.ToggleButtons(options=options, description=description, **more)
+    buttons = widgets.ToggleButtons(options=options, description=description, layout={"width": "max-content"}, **more)
     return named(buttons, "jupyter-widgets", "widget-inline-hbox")
 
 
