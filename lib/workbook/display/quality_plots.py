@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workbook.analysis.ranking import cosine_floor
 from workbook.display.drawing import joined_labels, new_figure
@@ -30,12 +31,12 @@ def quality_plot(ranked: pd.DataFrame, title: str = "") -> go.Figure:
 
     figure = new_figure(
         title or "Is a faster variant still the same model?",
-        "Right: faster. Up: closer to fp32. Grey: loses more than the tolerance. Hollow: another is as good in both.",
+        "Right: faster. Up: closer to fp32. Grey: loses more than the tolerance. Hollow: another is at least as good.",
         reading_of_quality(ranked),
         height=460,
     )
     rates, kept = ranked["throughput_rows_per_s"].to_numpy(), ranked["neighbour_agreement"].to_numpy()
-    labels = joined_labels(list(ranked["variant"]), rates, kept, near=(0.08 * rates.max(), 0.02))
+    labels = joined_labels(list(ranked["variant"]), rates, kept, near=(0.03 * rates.max(), 0.01))
     for place, (_, row) in enumerate(ranked.iterrows()):
         colour = COLOURS[place % len(COLOURS)] if row["acceptable"] else GREY
         hollow = bool(row["dominated_by"]) and bool(row["acceptable"])
@@ -52,7 +53,7 @@ def quality_plot(ranked: pd.DataFrame, title: str = "") -> go.Figure:
                 y=[row["neighbour_agreement"]],
                 mode="markers+text",
                 text=[labels[place]],
-                textposition="top center" if place % 2 == 0 else "bottom center",
+                textposition=f"{_side(place, rates, kept)} center",
                 textfont={"color": INK if row["acceptable"] else MUTED},
                 marker=marker,
                 cliponaxis=False,
@@ -65,6 +66,15 @@ def quality_plot(ranked: pd.DataFrame, title: str = "") -> go.Figure:
     return figure.update_xaxes(
         title_text="throughput (rows per second)", range=[0, 1.15 * float(ranked["throughput_rows_per_s"].max())]
     )
+
+
+def _side(place: int, rates: NDArray[np.float64], kept: NDArray[np.float64]) -> str:
+    """Where a point's name goes: away from a neighbour that lies higher or lower, else above and below in turn."""
+    near = np.abs(rates - rates[place]) < 0.12 * rates.max()
+    higher, lower = (kept[near] > kept[place] + 0.003).any(), (kept[near] < kept[place] - 0.003).any()
+    if higher != lower:
+        return "bottom" if higher else "top"
+    return "top" if place % 2 == 0 else "bottom"
 
 
 def cost_plot(costs: pd.DataFrame, quality: pd.DataFrame, title: str = "") -> go.Figure:
