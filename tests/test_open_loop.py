@@ -11,13 +11,15 @@ import pandas as pd
 import pytest
 
 from fake_triton import FakeTriton
-from workbook.analysis.open_loop import summarise_open_loop
+from workbook.analysis.benchmark_table import ROW_FIELDS
+from workbook.analysis.open_loop import SERVER_PARTS, open_loop_rows, summarise_open_loop
 from workbook.errors import LoadError, SettingError
 from workbook.measuring.corpus.batches import Batch
 from workbook.measuring.online.knee import find_knee
 from workbook.measuring.online.load import Load
 from workbook.measuring.online.open_loop import OpenLoop, arrival_times_s, measure_open_loop
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
+from workbook.measuring.variants.workloads import Workload
 
 MS = 1_000_000
 BATCHES = [
@@ -122,6 +124,18 @@ def test_summary_of_four_requests():
     assert summary["within_objective"] == 0.4  # two of the five that were due
     assert summary["latency_p50_ms"] == 30
     assert (summary["errors"], summary["never_sent"], summary["requests"]) == (1, 1, 3)
+
+
+def test_an_open_loop_is_a_row_among_the_others():
+    rates = pd.DataFrame(
+        [{"arrivals": "poisson", "offered_per_s": 12.5, "answered_per_s": 12.0, "errors": 0, "latency_p99_ms": math.nan,
+          **dict.fromkeys(("latency_p50_ms", "latency_p95_ms", *SERVER_PARTS), 7.0)}]
+    )  # fmt: skip
+    pair = Batch(np.arange(2), ("a", "b"), np.ones((2, 5), np.int64), np.ones((2, 5), np.int64))
+    (row,) = open_loop_rows(rates, "onnx_fp32", Workload("2 tweets", (pair,), timed=True))
+    assert tuple(row) == ROW_FIELDS
+    assert row["load_mode"] == "open, poisson, 12.5 requests/s"
+    assert (row["throughput_rows_per_s"], row["concurrency"], row["latency_p99_ms"]) == (24, None, None)
 
 
 @pytest.mark.parametrize("start", [1.0, 8.0, 40.0])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from workbook.analysis.summaries import NS_PER_MS, PERCENTILES, latency_percentile
+from workbook.analysis.summaries import NS_PER_MS, PERCENTILES, as_json_values, latency_percentile
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PERCENTILE_OF_OBJECTIVE = 99
+    from workbook.measuring.variants.workloads import Workload
+
+SERVER_PARTS = ("queue_ms", "compute_input_ms", "compute_infer_ms", "compute_output_ms")
 
 
 def summarise_open_loop(
@@ -47,3 +49,34 @@ def summarise_open_loop(
         "never_sent": scheduled - len(records),
         "requests": len(good),
     }
+
+
+def open_loop_rows(
+    rates: pd.DataFrame, variant: str, workload: Workload, output: str = "sentence_embedding"
+) -> list[dict[str, Any]]:
+    """Open loops as rows of the results file, with the fields of a closed loop's: see `benchmark_table.ROW_FIELDS`.
+
+    `load_mode` says arrivals and rate, `concurrency` is None: nobody set how many were in flight.
+
+    Args:
+        rates: from `measure_rates`.
+        variant: its name.
+        workload: what was sent.
+        output: that was asked for.
+    """
+    return [
+        {
+            "variant": variant,
+            "transport": "grpc",
+            "outputs": output,
+            "load_mode": f"open, {row['arrivals']}, {row['offered_per_s']:.4g} requests/s",
+            "concurrency": None,
+            "batch_size": workload.batch_size,
+            "sequence_length": workload.sequence_length,
+            "throughput_rows_per_s": row["answered_per_s"] * workload.batch_size,
+            **{f"latency_p{percentile}_ms": row[f"latency_p{percentile}_ms"] for percentile in (50, 95, 99)},
+            **{part: row[part] for part in SERVER_PARTS},
+            "errors": row["errors"],
+        }
+        for row in as_json_values(rates)
+    ]

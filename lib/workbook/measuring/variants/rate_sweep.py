@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from workbook.analysis.open_loop import summarise_open_loop
+from workbook.analysis.open_loop import SERVER_PARTS, summarise_open_loop
 from workbook.measuring.online.knee import Knee, find_knee
 from workbook.measuring.online.open_loop import MOST_CLIENTS, Arrivals, OpenLoop, measure_open_loop
 from workbook.measuring.online.scenario import Load
@@ -46,8 +46,8 @@ def measure_rates(
         progress: show a progress bar.
 
     Returns:
-        A row a measurement: `arrivals`, `percent`, `seconds` (over which requests were due), and the fields of
-        `summarise_open_loop`.
+        A row a measurement: `arrivals`, `percent`, `seconds` (over which requests were due), the fields of
+        `summarise_open_loop`, and SERVER_PARTS as Triton counts them.
     """
     import pandas as pd
 
@@ -119,4 +119,5 @@ def _measure(
         seed=settings.seed,
     )
     result = measure_open_loop(server, asked, workload.batches, records_path, arm=arrivals, progress=progress)
-    return summarise_open_loop(result.records, result.scheduled, asked.duration_s, settings.objective_ms)
+    summary = summarise_open_loop(result.records, result.scheduled, asked.duration_s, settings.objective_ms)
+    return {**summary, **{name: float(getattr(result.statistics, name)) for name in SERVER_PARTS}}
