@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from workbook.measuring.ensemble.images import Images
+    from workbook.models.segmentation import SegmentationModel
 
 
 def picture_of_masks(images: Images, count: int = 2, title: str = "") -> go.Figure:
@@ -47,6 +48,17 @@ def picture_of_masks(images: Images, count: int = 2, title: str = "") -> go.Figu
     figure.update_annotations(font={"size": 14, "color": INK})
     figure.update_xaxes(visible=False)
     return figure.update_yaxes(visible=False)
+
+
+def reading_of_quality(model: SegmentationModel) -> str:
+    """How well it was found to tell road from the rest when it was trained."""
+    from workbook.models.segmentation import HELD_OUT_SCENES
+
+    steps, iou = model.recipe["half_steps"] + model.recipe["full_steps"], model.iou
+    return (
+        f"Trained in {steps:,} steps; on {HELD_OUT_SCENES} scenes that no training sees, intersection over union is "
+        f"{iou.road:.3f} for the road and {iou.background:.3f} for the rest, {iou.mean:.3f} on average."
+    )
 
 
 def _grey(mask: np.ndarray) -> np.ndarray:
