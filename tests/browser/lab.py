@@ -245,6 +245,9 @@ class OpenNotebook:
         self.page.goto(f"{lab.url}lab/tree/{self.name}.ipynb?reset&token={lab.token}")
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=240_000)
         self.page.wait_for_function(f"({STATE_OF_NOTEBOOK})().kernel === 'idle'", timeout=240_000)
+        # JupyterLab asks a kernel for the widgets it has as soon as it is there; widgets made meanwhile are mixed up
+        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_timeout(2000)
 
     def choose(self, menu: str, entry: str) -> None:
         """Choose an entry of JupyterLab's menu bar."""

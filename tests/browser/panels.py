@@ -190,6 +190,6 @@ def _kind_of(box: Locator) -> str:
 
 def _name_of(place: Locator) -> str:
     label = (
-        "place => place.closest('.jupyter-widgets, .widget-toggle-buttons').querySelector('.widget-label')?.innerText"
+        "place => place.closest('.widget-inline-hbox').querySelector('.widget-label')?.innerText"
     )
     return (place.evaluate(label) or "").strip()

@@ -61,7 +61,7 @@ class Panel:
 
         self.error = named(widgets.HTML(), "workbook-panel-error")
         self.reading = named(widgets.HTML(), "workbook-panel-reading")
-        # drawn at once: what a browser is sent before it has loaded plotly's widget is lost, and all later changes with it
+        # drawn at once: what a browser is sent before it has loaded plotly's widget is lost
         self.figure = go.FigureWidget(self._try_to_draw())
         box = widgets.VBox([*controls, self.figure, self.error, self.reading], layout={"grid_gap": "8px"})
         self.widget = named(box, "workbook-panel", f"workbook-panel-{self.NAME}")
