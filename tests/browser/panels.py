@@ -189,7 +189,5 @@ def _kind_of(box: Locator) -> str:
 
 
 def _name_of(place: Locator) -> str:
-    label = (
-        "place => place.closest('.widget-inline-hbox').querySelector('.widget-label')?.innerText"
-    )
+    label = "place => place.closest('.widget-inline-hbox').querySelector('.widget-label')?.innerText"
     return (place.evaluate(label) or "").strip()
