@@ -6,19 +6,15 @@ import pytest
 from workbook.errors import SettingError
 from workbook.serving.arrangements import (
     HandleOptions,
-    Pipeline,
-    Stage,
     arrange,
     arrangement_names,
     committed_specs,
     entry_model,
     member_models,
-    passage_pipeline,
-    relay_pipeline,
-    road_pipeline,
     source_model,
 )
 from workbook.serving.gpu_arrangements import committed_gpu_spec
+from workbook.serving.pipelines import Pipeline, Stage, passage_pipeline, relay_pipeline, road_pipeline
 from workbook.serving.repository import (
     TensorSpec,
     assemble_repository,
@@ -54,7 +50,7 @@ def test_every_arrangement_is_complete_and_can_be_written(pipelines: list[Pipeli
         for spec in specs.values():
             assert read_config_pbtxt((folder / spec.name / "config.pbtxt").read_text()) == spec
             code = {file.name for file in (folder / spec.name / "1").iterdir()}
-            assert spec.steps or "calls" in spec.parameters or {"model.py", "stages.py", "handles.py"} <= code
+            assert spec.steps or "calls" in spec.parameters or {"model.py", "stages.py", "handles"} <= code
 
 
 def test_only_networks_carry_weights(pipelines: list[Pipeline]) -> None:

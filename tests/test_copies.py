@@ -42,7 +42,7 @@ from workbook.analysis.copy_costs import (
 )
 from workbook.analysis.intervals import Interval
 from workbook.errors import SettingError
-from workbook.serving.arrangements import relay_pipeline
+from workbook.serving.pipelines import relay_pipeline
 
 MB = 1_000_000
 KINDS = ("region", "heap", "array", "held")
@@ -176,6 +176,14 @@ def test_a_prediction_within_a_fifth_is_called_held() -> None:
     assert right.loc["handle", "held"].isna().all()  # nothing was predicted
     wrong = compare_sizes(latencies(), linear_rates(0.13))
     assert not wrong.set_index("arrangement").loc["ensemble", "held"].any()
+    assert not wrong["undecided"].any()  # the runs agree to the bit
+
+
+def test_a_prediction_inside_a_wide_interval_is_undecided() -> None:
+    unsteady = latencies()
+    unsteady.loc[(unsteady["arrangement"] == "ensemble") & (unsteady["run"] == 1), "latency_ms"] *= 1.5
+    table = compare_sizes(unsteady, linear_rates()).set_index(["arrangement", "bytes"])
+    assert table.loc[("ensemble", 20 * MB), ["held", "undecided"]].tolist() == [False, True]
 
 
 def test_copying_is_growth_beyond_small_tensors_and_beyond_the_control() -> None:

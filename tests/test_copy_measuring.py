@@ -15,12 +15,13 @@ from workbook.analysis.copy_costs import compare_sizes, hop_costs, relay_bytes
 from workbook.display.arrangement_panel import OWN, ArrangementPanel
 from workbook.display.copies_plots import arrangement_plot, copy_cost_plot, ladder_plot
 from workbook.errors import SettingError
-from workbook.measuring.copies import sizes as copies
+from workbook.measuring.copies import requests as copies
 from workbook.measuring.copies.bandwidth import measure_copy_rates, measure_gather
 from workbook.measuring.copies.caches import CacheSweeper
 from workbook.measuring.copies.counter import CountedCopy, counted_row, counter_environment, read_counted
-from workbook.measuring.online.transport_ladder import HTTP_JSON, IN_PROCESS, _load_stage, ladder_table, measure_ladder
-from workbook.serving.arrangements import relay_pipeline
+from workbook.measuring.online.rungs import HTTP_JSON, IN_PROCESS, load_stage
+from workbook.measuring.online.transport_ladder import ladder_table, measure_ladder
+from workbook.serving.pipelines import relay_pipeline
 
 
 def test_rates_of_every_kind_and_size_and_affinity_as_before() -> None:
@@ -105,7 +106,7 @@ def test_ladder_refuses_what_it_does_not_know(tmp_path: Any) -> None:
 
 
 def test_the_served_values_can_be_had_in_process() -> None:
-    values = _load_stage()({"request": np.array([[80, 1]])}, None)["values"]
+    values = load_stage()({"request": np.array([[80, 1]])}, None)["values"]
     assert (values.shape, values.dtype, values.nbytes) == ((1, 20), np.float32, 80)
 
 

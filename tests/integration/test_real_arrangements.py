@@ -21,18 +21,10 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 from workbook.analysis.gpu_copies import place_of_input
 from workbook.models.e5 import Encoder
 from workbook.serving import handles, supervisor
-from workbook.serving.arrangements import (
-    HandleOptions,
-    Pipeline,
-    arrange,
-    arrangement_names,
-    entry_model,
-    passage_pipeline,
-    relay_pipeline,
-    road_pipeline,
-)
+from workbook.serving.arrangements import HandleOptions, arrange, arrangement_names, entry_model
 from workbook.serving.embedded import EmbeddedServer
 from workbook.serving.gpu_arrangements import GPU_ARRANGEMENTS, gpu_arrange
+from workbook.serving.pipelines import Pipeline, passage_pipeline, relay_pipeline, road_pipeline
 from workbook.serving.repository import InstanceSpec, assemble_repository
 from workbook.serving.server import start_server
 

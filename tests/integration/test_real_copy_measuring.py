@@ -9,24 +9,24 @@ import pytest
 
 from workbook.analysis.copy_costs import hop_costs
 from workbook.errors import LoadError
+from workbook.measuring.copies.answers import check_answers
 from workbook.measuring.copies.bandwidth import measure_copy_rates
+from workbook.measuring.copies.booking import measure_foreign_input, measure_stages
 from workbook.measuring.copies.counter import find_compiler
-from workbook.measuring.copies.sizes import (
-    check_answers,
-    measure_arrangements,
-    measure_foreign_input,
-    measure_sizes,
-    measure_stages,
-    relay_request,
-)
+from workbook.measuring.copies.loads import measure_arrangements
+from workbook.measuring.copies.requests import relay_request
+from workbook.measuring.copies.sizes import measure_sizes
 from workbook.measuring.copies.study import count_copies
 from workbook.measuring.online.load import Load
-from workbook.measuring.online.transport_ladder import RUNGS, ladder_table, measure_ladder
+from workbook.measuring.online.rungs import RUNGS
+from workbook.measuring.online.shared_memory import NAME_PREFIX
+from workbook.measuring.online.transport_ladder import ladder_table, measure_ladder
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.runs import Run
 from workbook.serving.arrangement_server import start_arrangement_server
-from workbook.serving.arrangements import arrangement_names, relay_pipeline
+from workbook.serving.arrangements import arrangement_names
 from workbook.serving.handles import SHARED_MEMORY_DIR
+from workbook.serving.pipelines import relay_pipeline
 from workbook.serving.server import Server
 from workbook.settings import Settings
 
@@ -66,14 +66,14 @@ def test_sizes_give_a_row_a_run_and_a_record_a_request(server: Server, tmp_path:
 
 
 def test_somebody_else_on_the_server_is_noticed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbook.measuring.copies import sizes as copies
+    from workbook.measuring.copies import booking
 
-    monkeypatch.setattr(copies, "_BOOKING_S", 0.1)
-    before = copies._counters(server, {"copies_relay_monolith": None})
+    monkeypatch.setattr(booking, "_BOOKING_S", 0.1)
+    before = booking.read_counters(server, {"copies_relay_monolith": None})
     check_answers(server, relay_pipeline(), relay_request(8), ["monolith"])
     check_answers(server, relay_pipeline(), relay_request(8), ["monolith"])
     with pytest.raises(LoadError, match="copies_relay_monolith 2: is somebody else"):
-        copies._what_happened(server, before)
+        booking.what_happened(server, before)
 
 
 def test_load_alone_and_together(server: Server, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_ladder_measures_every_rung_and_leaves_nothing(server: Server, tmp_path:
     assert set(table["rung"]) == set(RUNGS)
     assert (table["latency_ms"] > 0).all()
     assert table.set_index("rung").loc["in-process", "latency_ms"] == table["latency_ms"].min()
-    assert list(SHARED_MEMORY_DIR.glob("workbook-ladder-*")) == []
+    assert list(SHARED_MEMORY_DIR.glob(f"{NAME_PREFIX}*")) == []
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="needs a C compiler")

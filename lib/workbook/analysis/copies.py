@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbook.errors import SettingError
-from workbook.serving.arrangements import Pipeline, Stage
+from workbook.serving.pipelines import Pipeline, Stage
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from workbook.analysis.copy_answers import NOT_WITHOUT_GPU, reading_of_claims
 from workbook.analysis.copy_costs import CONTROL, REFERENCE, HopCost
 from workbook.analysis.intervals import Interval
 from workbook.analysis.summaries import as_json_values
-from workbook.serving.arrangements import Pipeline
+from workbook.serving.pipelines import Pipeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +111,11 @@ def copies_results(
         "cost_per_mb_ms": ensemble.per_mb_ms.estimate,
         "cost_per_mb_ms_ci95": _bounds(ensemble.per_mb_ms),
         "costs": {name: _cost(cost) for name, cost in costs.items()},
-        "predictions_within_20_percent": {"held": sum(judged), "of": len(judged)},
+        "predictions_within_20_percent": {
+            "held": sum(judged),
+            "undecided": int(comparison["undecided"].sum()),
+            "of": len(judged),
+        },
         "sizes": as_json_values(comparison),
         "claims": [asdict(claim) for claim in claims],
         "answers": list(answers),

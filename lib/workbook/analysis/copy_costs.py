@@ -19,7 +19,7 @@ import numpy as np
 from workbook.analysis.copies import BYTES_PER_MB, Copy, copied_bytes, ledger, predicted_ms
 from workbook.analysis.intervals import Interval, runs_interval
 from workbook.errors import SettingError
-from workbook.serving.arrangements import relay_pipeline
+from workbook.serving.pipelines import relay_pipeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,7 +173,7 @@ def compare_sizes(latencies: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
         A row an arrangement and size: `arrangement`, `bytes`, `added_ms` (to the monolith's latency, median over runs),
         `measured_copy_ms` (of `copy_times`, and what the small sizes' own copies should take), `measured_low_ms`,
         `measured_high_ms` (95%), `predicted_copy_ms`, `copies`, `copied_bytes`, `ratio` (predicted / measured), `held`:
-        within 20%, None where nothing is copied.
+        within 20%, None where nothing is copied; `undecided`: not held, yet the prediction lies in the interval.
     """
     import pandas as pd
 
@@ -186,6 +186,7 @@ def compare_sizes(latencies: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
         measured = runs_interval(group["copy_ms"] + own)
         predicted = predicted_ms(copies, rates)
         ratio = predicted / measured.estimate if big and measured.estimate > 0 else float("nan")
+        held = (abs(ratio - 1) <= WITHIN) if big else None
         rows.append(
             {
                 "arrangement": name,
@@ -198,7 +199,8 @@ def compare_sizes(latencies: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
                 "copies": len(big),
                 "copied_bytes": copied_bytes(big),
                 "ratio": ratio,
-                "held": (abs(ratio - 1) <= WITHIN) if big else None,
+                "held": held,
+                "undecided": held is False and measured.low <= predicted <= measured.high,
             }
         )
     return pd.DataFrame(rows)

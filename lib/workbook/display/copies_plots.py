@@ -58,6 +58,9 @@ def reading_of_copy_costs(comparison: pd.DataFrame, costs: Mapping[str, HopCost]
     ]
     judged = [bool(held) for held in comparison["held"] if held is not None and held == held]
     ending = f" The prediction is within 20% of the measured copy time in {sum(judged)} of {len(judged)} cases."
+    unsteady = int(comparison["undecided"].sum())
+    if unsteady:
+        ending += f" In {unsteady} of the others it lies in the 95% interval: the machine was too unsteady to tell."
     return ". ".join(parts) + "." + (ending if judged else "")
 
 

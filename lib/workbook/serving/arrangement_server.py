@@ -7,12 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from workbook.serving.arrangements import (
-    HandleOptions,
-    Pipeline,
-    arrange,
-    source_model,
-)
+from workbook.serving.arrangements import HandleOptions, arrange, source_model
+from workbook.serving.pipelines import Pipeline
 from workbook.serving.repository import Backend, assemble_repository
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbook.errors import SettingError
-from workbook.serving.arrangements import Pipeline, arrange, relay_pipeline
+from workbook.serving.arrangements import arrange
 from workbook.serving.model_spec import InstanceSpec, ModelSpec
 from workbook.serving.options import ServerOptions
+from workbook.serving.pipelines import Pipeline, relay_pipeline
 from workbook.serving.repository import committed_repository
 
 GPU_ARRANGEMENTS = ("monolith", "ensemble", "bls")

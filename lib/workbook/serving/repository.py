@@ -201,6 +201,7 @@ def _write_model(folder: Path, spec: ModelSpec, files: Mapping[str, Path]) -> No
         if spec.backend == "python" and _CODE_FILE not in files:
             shutil.copyfile(_code_of(spec), version / _CODE_FILE)
         for name, source in files.items():
+            (version / name).parent.mkdir(exist_ok=True)
             _link_or_copy(source, version / name)
     (folder / "config.pbtxt").write_text(to_config_pbtxt(spec))
 

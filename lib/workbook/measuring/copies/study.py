@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from workbook.analysis.arrangement_choice import Situation
 from workbook.analysis.copies import ledger, tensor_sizes
 from workbook.analysis.copy_costs import relay_bytes
+from workbook.measuring.copies.booking import measure_stages
 from workbook.measuring.copies.counter import (
     LEAST_BYTES,
     MOST_SIZES,
@@ -19,23 +20,13 @@ from workbook.measuring.copies.counter import (
     find_compiler,
     read_counted,
 )
-from workbook.measuring.copies.sizes import (
-    TensorRequest,
-    measure_sizes,
-    measure_stages,
-    relay_request,
-    settle_memory,
-)
+from workbook.measuring.copies.requests import TensorRequest, relay_request
+from workbook.measuring.copies.sizes import measure_sizes, settle_memory
 from workbook.measuring.online.requests import prepare_requests
 from workbook.measuring.online.transports import RequestError, open_transport
 from workbook.serving.arrangement_server import HUGE_PAGES, start_arrangement_server
-from workbook.serving.arrangements import (
-    Pipeline,
-    entry_model,
-    passage_pipeline,
-    relay_pipeline,
-    road_pipeline,
-)
+from workbook.serving.arrangements import entry_model
+from workbook.serving.pipelines import Pipeline, passage_pipeline, relay_pipeline, road_pipeline
 from workbook.serving.server import Server, resolve_kind
 
 if TYPE_CHECKING:
@@ -161,7 +152,7 @@ def measure_huge_pages(settings: Settings, run: Run, latencies: pd.DataFrame) ->
             names,
             [size],
             run.records_path("huge_pages"),
-            repeats=settings.copy_runs,
+            repeats=2,
             requests=settings.copy_requests,
         )
     small = latencies[latencies["bytes"] == size].groupby("arrangement")["latency_ms"].median()

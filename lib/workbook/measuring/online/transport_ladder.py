@@ -7,52 +7,32 @@ array in the client, so the rungs can be compared with each other and with a mod
 from __future__ import annotations
 
 import itertools
-import json
-import mmap
-import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbook.errors import LoadError, SettingError
 from workbook.measuring.alternation import alternate
-from workbook.measuring.copies.sizes import relay_request
-from workbook.measuring.online.requests import PreparedRequest, check_requests, prepare_requests
-from workbook.measuring.online.transports import GrpcTransport, RequestError, open_transport
+from workbook.measuring.copies.requests import relay_request
+from workbook.measuring.online.requests import check_requests
+from workbook.measuring.online.rungs import HTTP_JSON, OPEN, OUTPUT, RUNGS
+from workbook.measuring.online.transports import RequestError
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter
 from workbook.serving.arrangements import SOURCE_MODEL
-from workbook.serving.handles import SHARED_MEMORY_DIR
-from workbook.serving.repository import committed_repository
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from workbook.serving.handle import Server
 
-IN_PROCESS, SHARED_MEMORY, GRPC, HTTP_BINARY, HTTP_JSON = RUNGS = (
-    "in-process",
-    "system shared memory",
-    "gRPC",
-    "HTTP binary",
-    "HTTP JSON",
-)
-OUTPUT = "values"
 JSON_MOST_BYTES = 64 << 20
-_SERVICE = "/inference.GRPCInferenceService/"
-_TIMEOUT_S = 300.0
 _WARM = 1
 _SLOW_NS = 1_000_000_000
-
-Ask = Callable[[], tuple[int, NDArray[Any], int]]
-"""Sends one request; gives when the answer had arrived (ns), the array, and the size of the answer's body in bytes."""
 
 
 def measure_ladder(
@@ -68,7 +48,8 @@ def measure_ladder(
 ) -> pd.DataFrame:
     """Ask for each size over each transport, one request at a time; all take turns, A B B A.
 
-    A run that has spent a second on a size sends no further requests of it: JSON of 50 MB takes seconds for one.
+    A run that has spent a second on a size sends no further requests of it: JSON of 50 MB takes seconds for one, and
+    then the first one counts too.
 
     Args:
         server: serves `copies_source` (`serving.arrangements.source_model`).
@@ -134,7 +115,7 @@ def _measure_cell(
     rows: list[dict[str, Any]] = []
     with ExitStack() as opened:
         try:
-            ask = _OPEN[rung](server, size, opened)
+            ask = OPEN[rung](server, size, opened)
             started_ns = time.perf_counter_ns()
             for number in range(-_WARM, requests):
                 busy_ns, sent_ns = time.process_time_ns(), time.perf_counter_ns()
@@ -144,8 +125,9 @@ def _measure_cell(
                 if array.nbytes != size:
                     raise LoadError(f"{rung}: asked for {size} bytes, {array.nbytes} came back.")
                 times = {"sent_ns": sent_ns, "received_ns": received_ns, "decoded_ns": decoded_ns}
-                writer.append(_record(rung, size, run, number, body_bytes, times))
-                if number >= 0:
+                counts = number >= 0 or decoded_ns - sent_ns > _SLOW_NS  # warming up is nothing to seconds
+                writer.append(_record(rung, size, run, number, body_bytes, times, counts))
+                if counts:
                     rows.append(
                         {"rung": rung, "bytes": size, "run": run, "busy_ns": busy_ns, "body": body_bytes} | times
                     )
@@ -157,7 +139,9 @@ def _measure_cell(
     return rows
 
 
-def _record(rung: str, size: int, run: int, number: int, body_bytes: int, times: dict[str, int]) -> dict[str, Any]:
+def _record(
+    rung: str, size: int, run: int, number: int, body_bytes: int, times: dict[str, int], counts: bool
+) -> dict[str, Any]:
     zeros = ("client", "first_row", "real_tokens", "padded_tokens", "bytes_in")
     return {
         **dict.fromkeys(zeros, 0),
@@ -166,7 +150,7 @@ def _record(rung: str, size: int, run: int, number: int, body_bytes: int, times:
         "run": run,
         "concurrency": 1,
         "request": number + _WARM,
-        "window": 0 if number >= 0 else -1,
+        "window": 0 if counts else -1,
         "intended_ns": times["sent_ns"],
         "rows": 1,
         "bytes_out": body_bytes,
@@ -191,110 +175,3 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "mb_per_s": first["bytes"] / 1e3 / latency_ms,
         "body_bytes": first["body"],
     }
-
-
-# --- rungs: each gives a function that asks once ----------------------------------------------------------------------
-
-
-def _open_in_process(server: Server, size: int, opened: ExitStack) -> Ask:
-    """The model's own code, called here; its answer is copied, so that it belongs to the caller as all others do."""
-    stage = _load_stage()
-    request = relay_request(size).inputs
-
-    def ask() -> tuple[int, NDArray[Any], int]:
-        values = stage(request, None)[OUTPUT]
-        return time.perf_counter_ns(), values.copy(), 0
-
-    return ask
-
-
-def _load_stage() -> Any:
-    file = committed_repository() / "copies_stages" / "1" / "stages.py"
-    spec = util.spec_from_file_location("workbook_copies_stages", file)
-    assert spec is not None and spec.loader is not None
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.make_stage("serve", file.parent, 1)
-
-
-def _open_grpc(server: Server, size: int, opened: ExitStack) -> Ask:
-    (request,) = prepare_requests(SOURCE_MODEL, [relay_request(size)], [OUTPUT], "grpc")
-    return _over(open_transport("grpc", server.grpc_url, _TIMEOUT_S), request, opened)
-
-
-def _open_http(server: Server, size: int, opened: ExitStack) -> Ask:
-    (request,) = prepare_requests(SOURCE_MODEL, [relay_request(size)], [OUTPUT], "http")
-    return _over(open_transport("http", server.http_url, _TIMEOUT_S), request, opened)
-
-
-def _open_json(server: Server, size: int, opened: ExitStack) -> Ask:
-    """Numbers as text in both directions, as a client without the binary extension sends and gets them."""
-    (name, array), *_ = relay_request(size).inputs.items()
-    asked = {"name": name, "datatype": "INT64", "shape": list(array.shape), "data": array.ravel().tolist()}
-    wanted = {"name": OUTPUT, "parameters": {"binary_data": False}}
-    body = json.dumps({"inputs": [asked], "outputs": [wanted]}).encode()
-    head = f"POST /v2/models/{SOURCE_MODEL}/infer HTTP/1.1\r\nHost: triton\r\nContent-Length: {len(body)}\r\n\r\n"
-    request = PreparedRequest(head.encode() + body, len(body), 0, 1, 0, 0)
-    return _over(open_transport("http", server.http_url, _TIMEOUT_S), request, opened)
-
-
-def _over(transport: Any, request: PreparedRequest, opened: ExitStack) -> Ask:
-    opened.callback(transport.close)
-    transport.connect()
-
-    def ask() -> tuple[int, NDArray[Any], int]:
-        answer = transport.send(request.message)
-        received_ns = time.perf_counter_ns()
-        return received_ns, answer.decode()[OUTPUT], answer.bytes
-
-    return ask
-
-
-def _open_shared_memory(server: Server, size: int, opened: ExitStack) -> Ask:
-    """The server writes the tensor into memory of the client's; only the message about it travels over gRPC.
-
-    Once the server has mapped the region its name is not needed any more: it is removed at once, so none can be left.
-    """
-    from tritonclient.grpc import service_pb2
-
-    name = f"workbook-ladder-{os.getpid()}-{secrets.token_hex(4)}"
-    memory = _create_region(name, size)
-    transport = GrpcTransport(server.grpc_url, _TIMEOUT_S)
-    opened.callback(transport.close)
-    try:
-        transport.connect()
-        registration = service_pb2.SystemSharedMemoryRegisterRequest(name=name, key=f"/{name}", byte_size=size)
-        transport.call(f"{_SERVICE}SystemSharedMemoryRegister", registration.SerializeToString())
-    finally:
-        (SHARED_MEMORY_DIR / name).unlink()
-    removal = service_pb2.SystemSharedMemoryUnregisterRequest(name=name).SerializeToString()
-    opened.callback(transport.call, f"{_SERVICE}SystemSharedMemoryUnregister", removal)
-    (request,) = prepare_requests(SOURCE_MODEL, [relay_request(size)], [OUTPUT], "grpc")
-    message = service_pb2.ModelInferRequest.FromString(request.message)
-    message.outputs[0].parameters["shared_memory_region"].string_param = name
-    message.outputs[0].parameters["shared_memory_byte_size"].int64_param = size
-    raw = message.SerializeToString()
-
-    def ask() -> tuple[int, NDArray[Any], int]:
-        answer = transport.send(raw)
-        return time.perf_counter_ns(), np.frombuffer(memory, np.float32, size // 4)[None], answer.bytes
-
-    return ask
-
-
-def _create_region(name: str, size: int) -> mmap.mmap:
-    descriptor = os.open(SHARED_MEMORY_DIR / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.ftruncate(descriptor, size)
-        return mmap.mmap(descriptor, size)
-    finally:
-        os.close(descriptor)
-
-
-_OPEN: dict[str, Callable[[Server, int, ExitStack], Ask]] = {
-    IN_PROCESS: _open_in_process,
-    SHARED_MEMORY: _open_shared_memory,
-    GRPC: _open_grpc,
-    HTTP_BINARY: _open_http,
-    HTTP_JSON: _open_json,
-}
