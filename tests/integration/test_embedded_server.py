@@ -85,11 +85,16 @@ def ids_of(length: int, rows: int = 2) -> np.ndarray:
 def test_ragged_requests_batched_together_answer_as_alone(e5_server: Server) -> None:
     outputs = ["sentence_embedding", "last_hidden_state"]
     alone = [infer(e5_server.grpc_url, "e5_onnx", ids_of(length), outputs) for length in LENGTHS]
-    before = e5_server.statistics("e5_onnx", settled=True)
-    with ThreadPoolExecutor(len(LENGTHS)) as pool:
-        together = list(pool.map(lambda length: infer(e5_server.grpc_url, "e5_onnx", ids_of(length), outputs), LENGTHS))
-    delta = e5_server.statistics("e5_onnx", settled=True) - before
-    assert delta.success_count == 4
+    for _attempt in range(20):  # the batcher waits 20 ms for company, which a busy machine may send later
+        before = e5_server.statistics("e5_onnx", settled=True)
+        with ThreadPoolExecutor(len(LENGTHS)) as pool:
+            together = list(
+                pool.map(lambda length: infer(e5_server.grpc_url, "e5_onnx", ids_of(length), outputs), LENGTHS)
+            )
+        delta = e5_server.statistics("e5_onnx", settled=True) - before
+        assert delta.success_count == 4
+        if delta.execution_count < 4:
+            break
     assert delta.execution_count < 4  # some of them really ran together
     for length, one, other in zip(LENGTHS, alone, together, strict=True):
         assert other["last_hidden_state"].shape == (2, length, 384)
@@ -173,11 +178,11 @@ def test_missing_weights_say_how_they_are_built() -> None:
 
 
 def test_slow_model_runs_into_the_time_limit(tmp_path: Path) -> None:
-    repository = broken_repository(tmp_path, "import time\ntime.sleep(60)\n")
+    repository = broken_repository(tmp_path, "import time\ntime.sleep(600)\n")
     start = time.monotonic()
     with pytest.raises(ServerError, match=r"not ready after 2 s \(startup_timeout_s"):
         start_server("embedded", repository, options=ServerOptions(startup_timeout_s=2, stop_grace_s=1))
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 120  # of 600
 
 
 def test_unknown_model_names_those_there() -> None:

@@ -16,6 +16,7 @@ from workbook.errors import LoadError, ServerError
 from workbook.measuring.corpus.batches import Batch, make_batches, restore_order
 from workbook.measuring.offline.batch import BatchJob, run_batch
 from workbook.measuring.online.load import Load, measure_load, send_all
+from workbook.measuring.online.session import Reading
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.models.e5 import Encoder
 from workbook.models.export import export_onnx
@@ -52,13 +53,30 @@ def wait_for_lines(path: Path, count: int) -> None:
 
 @pytest.mark.parametrize("transport", ["grpc", "http"])
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_windows_count_what_triton_counts(null_server: Server, tmp_path: Path, transport, concurrency):
-    load = Load("null", concurrency, transport, warmup_s=0.3, window_s=0.5, stability_percent=1000.0)
+def test_windows_count_what_triton_counts(
+    null_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport, concurrency
+):
+    take, readings_ns = Reading.take, []
+
+    def take_and_note(*arguments: object, **options: object) -> Reading:
+        before_ns = time.perf_counter_ns()
+        reading = take(*arguments, **options)
+        readings_ns.append((before_ns, time.perf_counter_ns()))
+        return reading
+
+    monkeypatch.setattr(Reading, "take", take_and_note)
+    load = Load("null", concurrency, transport, warmup_s=0.3, window_s=0.5, stability_percent=1000.0, max_windows=3)
     result = measure_load(null_server, load, tokens(), tmp_path / "r.csv", progress=False)
     assert result.failed == 0
-    assert result.requests_per_s > 100
-    # Triton is asked while requests run: what passes between a boundary and the reading is in only one of the two
-    assert result.statistics.success_count == pytest.approx(len(result.records), rel=0.1)
+    assert result.requests_per_s == pytest.approx(len(result.records) / 1.5)
+    # Triton is asked while requests run: it has counted all that ended between the two readings, and may have counted
+    # what ended while it was asked; a request of each client may be between its counter and our record
+    ended_ns = read_records(tmp_path / "r.csv", REQUEST_COLUMNS)["decoded_ns"]
+    (first_before, first_after), (last_before, last_after) = readings_ns[0], readings_ns[-1]
+    least = ended_ns.between(first_after, last_before).sum() - concurrency
+    most = ended_ns.between(first_before, last_after).sum() + concurrency
+    assert len(readings_ns) == 4
+    assert least <= result.statistics.success_count <= most
     # the two counters of a request are not raised at one instant either: each client may be between them
     assert result.statistics.inference_count == pytest.approx(8 * result.statistics.success_count, abs=8 * concurrency)
     assert 0 < result.client_cpu_share < os.cpu_count()

@@ -39,7 +39,7 @@ def test_stop_leaves_nothing_and_touches_no_other_server(null_server: Server) ->
 def test_killed_server_is_noticed_and_explained() -> None:
     with start_null() as server:
         os.kill(server.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 0.5
+        deadline = time.monotonic() + 20
         while server.is_alive() and time.monotonic() < deadline:
             time.sleep(0.001)
         assert not server.is_alive()
@@ -58,7 +58,7 @@ def test_killed_supervisor_takes_the_server_with_it() -> None:
     with start_null() as server:
         os.kill(server.supervisor_pid, signal.SIGKILL)
         with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(server.pid).wait(5)
+            psutil.Process(server.pid).wait(20)
         assert not server.is_alive()
     assert_gone(server.identity, urls_of(server), within_s=0)
 
@@ -69,7 +69,7 @@ def test_next_start_clears_what_a_killed_server_left() -> None:
     os.kill(victim.supervisor_pid, signal.SIGSTOP)
     os.kill(victim.pid, signal.SIGKILL)
     os.kill(victim.supervisor_pid, signal.SIGKILL)
-    psutil.Process(victim.supervisor_pid).wait(5)
+    psutil.Process(victim.supervisor_pid).wait(20)
     assert traces(victim.identity)
     foreign = supervisor.SHARED_MEMORY_DIR / f"{supervisor.NAME_STEM}-not-ours-{os.getpid()}"
     foreign.touch()
