@@ -232,7 +232,7 @@ def test_unreachable_hub_names_the_alternatives_quickly(monkeypatch: pytest.Monk
     start_ns = time.perf_counter_ns()
     with pytest.raises(ModelError, match=r'"bundled".*"path:DIR"') as caught:
         load_encoder("hub:intfloat/multilingual-e5-base")
-    assert (time.perf_counter_ns() - start_ns) / 1e9 < 5
+    assert (time.perf_counter_ns() - start_ns) / 1e9 < 30
     assert len(str(caught.value).splitlines()) == 2
 
 

@@ -301,7 +301,7 @@ def test_an_interrupt_ends_all_clients_at_once_and_the_records_stay(tmp_path):
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             measure_load(fake, load(concurrency=2, warmup_s=60.0), BATCHES, tmp_path / "r.csv", progress=False)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25  # of the 30 s that an answer takes
         thread.join()
         fake.service_s = 0.0
     assert no_client_is_left()
