@@ -4,7 +4,8 @@
 
 Needs an NVIDIA GPU, a PyTorch that sees it, and the embedded server (`make setup`). It serves the relay's stages on the
 GPU with inputs that may stay there and with Triton's default, with several sizes of the CUDA pool, and writes what was
-measured beside what the ledger predicts. What there was no time for is listed, not left out silently.
+measured beside what the ledger predicts. What there was no time for is listed, not left out silently. It ends by
+itself: an alarm interrupts what runs shortly before the time is up, the server is stopped, what there is gets written.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import signal
 import tempfile
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from workbook.analysis.gpu_copies import gpu_ledger
@@ -37,6 +40,12 @@ SIZES_BYTES = (1_000_000, 6_000_000, 24_000_000, 50_000_000, 100_000_000)
 POOLS_BYTES = (64 << 20, 1 << 30)
 LEAST_LEFT_S = 60
 """A case is begun only while so much time is left: a start of the server and the measurement itself."""
+ENDING_S = 15
+"""Kept for stopping the server and writing the file."""
+
+
+class TimeUpError(Exception):
+    """The alarm went off."""
 
 
 def main() -> None:
@@ -44,6 +53,8 @@ def main() -> None:
     arguments = _arguments()
     _require_gpu()
     deadline_s = time.monotonic() + 60 * arguments.minutes
+    signal.signal(signal.SIGALRM, _ring)
+    signal.setitimer(signal.ITIMER_REAL, max(1.0, 60 * arguments.minutes - ENDING_S))
     cases: list[dict[str, Any]] = []
     for stay_on_gpu, pool_bytes in itertools.product((True, False), POOLS_BYTES):
         case: dict[str, Any] = {"stay_on_gpu": stay_on_gpu, "pool_bytes": pool_bytes}
@@ -53,8 +64,13 @@ def main() -> None:
             case |= _try(stay_on_gpu, pool_bytes)
         cases.append(case)
         print(json.dumps({**case, "sizes": f"{len(case.get('sizes', []))} rows"}), flush=True)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     write_json(arguments.out, {"cases": cases, "environment": describe_environment()})
     print(f"Written: {arguments.out}")
+
+
+def _ring(number: int, frame: FrameType | None) -> None:
+    raise TimeUpError
 
 
 def _arguments() -> argparse.Namespace:
@@ -78,6 +94,8 @@ def _try(stay_on_gpu: bool, pool_bytes: int) -> dict[str, Any]:
         return {"sizes": _measure(stay_on_gpu, pool_bytes)}
     except SetupError as error:
         raise SystemExit(str(error)) from None
+    except TimeUpError:
+        return {"not_run": "interrupted: the time was up"}
     except WorkbookError as error:  # the other cases may still run
         return {"failed": str(error)[:2000]}
 
@@ -86,7 +104,7 @@ def _measure(stay_on_gpu: bool, pool_bytes: int) -> list[dict[str, Any]]:
     """Median latency of each arrangement and size, with the number of copies the ledger expects."""
     with tempfile.TemporaryDirectory() as folder:
         repository = assemble_repository(Path(folder) / "models", gpu_arrange(stay_on_gpu=stay_on_gpu), "embedded")
-        options = gpu_options(pool_bytes, ServerOptions(shm_default_bytes=512 << 20))
+        options = gpu_options(pool_bytes, ServerOptions(shm_default_bytes=512 << 20, startup_timeout_s=120))
         with start_server("embedded", repository, options=options, log_file=Path(folder) / "triton.log") as server:
             sweep = measure_sizes(
                 server,
