@@ -206,28 +206,42 @@ def test_killed_stage_mid_request_answers_nothing_and_leaves_nothing(tmp_path: P
         assert relay(server, "handle", 5) == expected(5)
 
 
-def test_handles_that_come_too_late_are_refused_and_never_answered_with_other_data(tmp_path: Path) -> None:
-    options = HandleOptions(slots=2, slot_bytes=SIZE, ttl_ms=50)
-    with start(tmp_path, relay_pipeline(), options=options) as server, ThreadPoolExecutor(6) as pool:
-        stub = stub_of(server, "copies_relay_total_handle")
+def refused_after_a_pause(server: EmbeddedServer) -> int | None:
+    """Twice as many requests as there are slots, while nobody reads: how many are refused, the others being right.
+
+    None where the pause got so long, on a busy machine, that Triton gave the stage up.
+    """
+    stub = stub_of(server, "copies_relay_total_handle")
+    refused, given_up = 0, False
+    with ThreadPoolExecutor(6) as pool:
         stub.suspend()
         pending = {}
-        for seed in range(
-            4
-        ):  # twice as many as there are slots, while nobody reads; any longer and Triton gives the stage up
+        for seed in range(4):
             pending[seed] = pool.submit(relay, server, "handle", seed)
             time.sleep(0.06)
         stub.resume()
-        refused = 0
         for seed, answer in pending.items():
             try:
-                assert answer.result(30) == expected(seed)
+                assert answer.result(60) == expected(seed)
             except InferenceServerException as error:
-                assert re.search("another tensor by now|taken back|are on their way", str(error))
-                refused += 1
-        assert 0 < refused < 4
-        for seed in range(10, 16):
-            assert relay(server, "handle", seed) == expected(seed)
+                late = re.search("another tensor by now|taken back|are on their way", str(error)) is not None
+                assert late or re.search("not healthy|stub process", str(error)), error
+                refused += late
+                given_up |= not late
+    return None if given_up else refused
+
+
+def test_handles_that_come_too_late_are_refused_and_never_answered_with_other_data(tmp_path: Path) -> None:
+    options = HandleOptions(slots=2, slot_bytes=SIZE, ttl_ms=50)
+    for attempt in range(5):
+        with start(tmp_path / str(attempt), relay_pipeline(), options=options) as server:
+            refused = refused_after_a_pause(server)
+            if refused is None or not 0 < refused < 4:
+                continue  # the machine was too busy for the requests to overlap as they should
+            for seed in range(10, 16):
+                assert relay(server, "handle", seed) == expected(seed)
+            return
+    pytest.fail("in five attempts there was none in which some requests were refused and some were answered")
 
 
 def test_killed_server_mid_request_leaves_nothing_after_the_next_start(tmp_path: Path) -> None:
