@@ -27,6 +27,8 @@ KINDS = {
 }
 """Kinds of controls and where they take the mouse or the keyboard."""
 
+_ARIA = ("min", "now", "max")
+
 PICTURE = """panel => {
     const shapes = 'path, text, rect, circle, line, image';
     const drawings = [...panel.querySelectorAll('.js-plotly-plot .main-svg')];
@@ -56,11 +58,9 @@ class Control:
     place: Locator
 
     def moves(self) -> Iterator[str]:
-        """Move it to one position after another; each in words."""
+        """Move it to one position after another and back to where it was; each in words."""
         if self.kind == "slider":
-            for key in ("ArrowRight", "ArrowRight", "End", "Home", "PageUp"):
-                self.place.press(key)
-                yield key
+            yield from self._slides()
         elif self.kind == "dropdown":
             for value in self._options():
                 self.place.select_option(value)
@@ -71,7 +71,9 @@ class Control:
                 self.place.select_option(chosen)
                 yield ", ".join(chosen)
         elif self.kind == "toggles":
-            for button in self.place.locator("button").all()[::-1]:
+            buttons = self.place.locator("button").all()
+            pressed = next(place for place, button in enumerate(buttons) if "mod-active" in _classes(button))
+            for button in buttons[pressed + 1 :] + buttons[: pressed + 1]:
                 button.click()
                 yield button.inner_text()
         elif self.kind == "checkbox":
@@ -79,10 +81,23 @@ class Control:
                 self.place.click()
                 yield "clicked"
         elif self.kind == "number":
-            for key in ("ArrowUp", "ArrowUp", "ArrowDown"):
+            for key in ("ArrowUp", "ArrowUp", "ArrowDown", "ArrowDown"):
                 self.place.press(key)
                 self.place.press("Enter")
                 yield key
+
+    def _slides(self) -> Iterator[str]:
+        """One step to the side where there is more room, five more, and back."""
+        lowest, start, highest = (float(self.place.get_attribute(f"aria-value{name}") or 0) for name in _ARIA)
+        there, back = ("ArrowRight", "ArrowLeft") if highest - start > start - lowest else ("ArrowLeft", "ArrowRight")
+        for steps in (1, 5):
+            for _ in range(steps):
+                self.place.press(there)
+            yield f"{there}, {steps} times"
+        for _ in range(6):
+            if float(self.place.get_attribute("aria-valuenow") or 0) != start:
+                self.place.press(back)
+        yield "back"
 
     def write(self, text: str) -> None:
         """Type into a field, and leave it."""
@@ -184,10 +199,13 @@ def panels_on(page: Page) -> list[PanelOnPage]:
 
 
 def _kind_of(box: Locator) -> str:
-    classes = (box.get_attribute("class") or "").split()
-    return next(name for each in classes if (name := each.removeprefix("workbook-panel-")) != each)
+    return next(name for each in _classes(box) if (name := each.removeprefix("workbook-panel-")) != each)
 
 
 def _name_of(place: Locator) -> str:
     label = "place => place.closest('.widget-inline-hbox').querySelector('.widget-label')?.innerText"
     return (place.evaluate(label) or "").strip()
+
+
+def _classes(place: Locator) -> list[str]:
+    return (place.get_attribute("class") or "").split()
