@@ -22,6 +22,7 @@ from workbook.analysis.arrangement_choice import (
 from workbook.analysis.copies import (
     copied_bytes,
     copy_ms,
+    large_copies,
     ledger,
     ledger_table,
     predicted_ms,
@@ -121,7 +122,9 @@ def test_predictions_add_up_and_can_be_told_apart_by_statistic() -> None:
     copies = ledger(relay_pipeline(), "ensemble", relay_bytes(10 * MB))  # eight copies of 1 ms
     assert predicted_ms(copies, linear_rates()) == pytest.approx(8, abs=1e-4)
     assert predicted_ms(copies, linear_rates(), ["compute_input"]) == pytest.approx(2, abs=1e-4)
-    assert ledger_table(copies, linear_rates())["predicted_ms"].sum() == pytest.approx(8, abs=1e-4)
+    table = ledger_table(copies, linear_rates())
+    assert table["predicted_ms"].sum() == pytest.approx(8, abs=1e-4)
+    assert large_copies(table)["bytes"].tolist() == [10 * MB] * 8  # the request and the answer are left out
 
 
 # --- costs -----------------------------------------------------------------------------------------------------------

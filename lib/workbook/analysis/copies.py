@@ -175,6 +175,12 @@ def rates_table(rates: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns).reset_index()
 
 
+def large_copies(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `ledger_table` that copy a large tensor, one of at least a thousandth of the largest."""
+    shown = table[table["bytes"] >= table["bytes"].max() / 1000]
+    return shown.drop(columns="arrangement").reset_index(drop=True)
+
+
 def copy_ms(kind: str, size_bytes: float, rates: pd.DataFrame) -> float:
     """Time of one copy, ms: between measured sizes by interpolation of ms, beyond them at the nearest size's rate.
 

@@ -145,7 +145,7 @@ def copy_times(latencies: pd.DataFrame) -> pd.DataFrame:
     table = latencies.pivot(index=["run", "bytes"], columns="arrangement", values="latency_ms")
     of_small = table[table.index.isin(small, level="bytes")].groupby("run").mean()
     growth = table - of_small.reindex(table.index, level="run")
-    names = [name for name in table if not str(name).startswith(REFERENCE)]
+    names = [name for name in latencies["arrangement"].unique() if not str(name).startswith(REFERENCE)]
     beyond = {name: growth[name] - growth[REFERENCE if name == CONTROL else CONTROL] for name in names}
     rows = [
         {"arrangement": str(name), "bytes": size, "run": run, "copy_ms": milliseconds}

@@ -119,7 +119,7 @@ def arrangement_plot(loads: pd.DataFrame) -> go.Figure:
         for place, (name, group) in enumerate(here.groupby("arrangement", sort=False)):
             trace = _points(group["latency_p50_ms"], group["requests_per_s"], str(name), place)
             figure.add_trace(trace.update(showlegend=column == 1, legendgroup=str(name)), row=1, col=column)
-    figure.update_layout(showlegend=True, margin={"t": 124})
+    figure.update_layout(showlegend=True, margin={"t": 124}, modebar={"orientation": "v"})  # clear of the titles
     figure.update_xaxes(title_text="median latency alone (ms)", rangemode="tozero")
     return figure.update_yaxes(title_text="requests per second under load", rangemode="tozero")
 
