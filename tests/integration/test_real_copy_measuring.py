@@ -96,7 +96,7 @@ def test_stage_times_and_foreign_input(server: Server) -> None:
 
 
 def test_ladder_measures_every_rung_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
-    table = ladder_table(measure_ladder(server, [80_000], tmp_path / "r.csv", requests=2, progress=False))
+    table = ladder_table(measure_ladder(server, [80_000], tmp_path / "r.csv", requests=9, progress=False))
     assert set(table["rung"]) == set(RUNGS)
     assert (table["latency_ms"] > 0).all()
     assert table.set_index("rung").loc["in-process", "latency_ms"] == table["latency_ms"].min()
