@@ -158,7 +158,7 @@ class Settings:
     """Most masks in one execution of the post-processing; 0: one at a time."""
     search_delays_us: tuple[int, ...] = (0,)
     """Longest waits of the segmentation's batcher, microseconds."""
-    search_a_batches: tuple[int, ...] = (1, 4)
+    search_a_batches: tuple[int, ...] = (4,)
     """Other limits on the segmentation's batches, tried on what was chosen."""
 
     # copies between models

@@ -213,4 +213,4 @@ def _verdict(low: float, high: float, known: bool) -> str:
     if high < 1 or low > 1:
         return "costs throughput here" if high < 1 else "gains here"
     narrow = low >= 1 - NO_EFFECT and high <= 1 + NO_EFFECT
-    return f"no effect seen, {NO_EFFECT:.0%} at most" if narrow else "not resolved: more rounds are needed"
+    return f"no effect seen, {NO_EFFECT:.0%} at most" if narrow else "not resolved"

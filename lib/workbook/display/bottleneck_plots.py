@@ -130,7 +130,7 @@ def causes_plot(causes: pd.DataFrame, title: str = "") -> go.Figure:
     figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 1.5})
     words = [f"{_wrap(row['cause'])}<br><b>x {row['effect']:.2f}</b>" for row in causes.to_dict("records")]
     name_rows(figure, words)
-    high = max(1.3, float(causes["effect"].max()) * 1.1)
+    high = max(1.3, float(causes[["effect", "ci95_high"]].max(axis=None)) * 1.05)
     return figure.update_xaxes(title_text="rate with the cause / rate without it", range=[0, high])
 
 

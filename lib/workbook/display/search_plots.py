@@ -39,7 +39,7 @@ def curve_plot(curve: pd.DataFrame, bound_per_s: float, title: str = "") -> go.F
                 y=curve[column].to_numpy(),
                 mode="lines+markers+text" if place == 0 else "lines+markers",
                 text=[f"{count:.0f}" for count in curve["connections"]],
-                textposition="top center",
+                textposition="bottom center",
                 name=words,
                 marker={"symbol": SYMBOLS[place], "size": 10, "color": COLOURS[place]},
                 line={"color": COLOURS[place]},
@@ -57,6 +57,12 @@ def reading_of_curve(curve: pd.DataFrame, bound_per_s: float) -> str:
     best = curve["images_per_s"].max()
     enough = curve[curve["images_per_s"] >= 0.95 * best].iloc[0]
     last = curve.iloc[-1]
+    if enough.name == last.name:
+        return (
+            f"It takes all {last['connections']:.0f} connections to reach {number(last['images_per_s'])}/s "
+            f"({last['images_per_s'] / bound_per_s:.0%} of the slower member); an image then waits "
+            f"{milliseconds(last['latency_p50_ms'])}, nearly all of it in a queue."
+        )
     return (
         f"{enough['connections']:.0f} connections reach {number(enough['images_per_s'])}/s "
         f"({enough['images_per_s'] / bound_per_s:.0%} of the slower member) with a median of "

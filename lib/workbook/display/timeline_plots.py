@@ -35,7 +35,7 @@ def timeline_plot(timeline: pd.DataFrame, title: str = "") -> go.Figure:
         figure.add_trace(_bars(group, *wait, f"{member} waits", {"color": _WAIT}, place == 0))
         work = {
             "color": COLOURS[place],
-            "pattern": {"shape": PATTERNS[place], "fgcolor": INK, "fgopacity": 0.3, "size": 6},
+            "pattern": {"shape": PATTERNS[place], "fgcolor": INK, "fgopacity": 0.3, "size": 6, "fillmode": "overlay"},
         }
         figure.add_trace(_bars(group, group["work_start_ms"], group["work_end_ms"], f"{member} works", work, True))
     figure.update_layout(barmode="overlay", bargap=0.1, showlegend=True, legend={"traceorder": "normal"})
