@@ -210,6 +210,10 @@ def batching_claim(gathered_ms: float, copied_ms: float, megabytes: float) -> Cl
     return Claim("Dynamic batching has no way around a copy", "any", held, numbers)
 
 
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 class _Runs:
     """The runs of one pipeline."""
 
@@ -225,8 +229,8 @@ class _Runs:
         bounds = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.known else ""
         unit = _UNITS[column]
         numbers = (
-            f"{larger} {sum(top) / len(top):.3g}, {smaller} {sum(bottom) / len(bottom):.3g} {unit} with {concurrency} "
-            f"in flight: ratio {ratio.estimate:.2f}{bounds}"
+            f"{larger} {_short(sum(top) / len(top))}, {smaller} {_short(sum(bottom) / len(bottom))} {unit} with "
+            f"{concurrency} in flight: ratio {ratio.estimate:.2f}{bounds}"
         )
         return Claim(claim, self.pipeline, self._verdict(ratio.estimate, ratio.low, ratio.high), numbers)
 

@@ -91,7 +91,7 @@ def ledger(pipeline: Pipeline, arrangement: str, tensor_bytes: Mapping[str, int]
         whole = Stage("monolith", pipeline.inputs, pipeline.outputs)
         copies = _between_models(pipeline, [whole], tensor_bytes)
     elif arrangement.startswith("bls"):
-        copies = _through_a_caller(pipeline, tensor_bytes)
+        copies = _through_a_caller(pipeline, tensor_bytes, ARRAY if arrangement == "bls_async" else HELD)
     elif arrangement in ("ensemble", "handle"):
         small = dict.fromkeys(pipeline.big, HANDLE_BYTES) if arrangement == "handle" else {}
         copies = _between_models(pipeline, pipeline.stages, {**tensor_bytes, **small})
@@ -118,8 +118,12 @@ def _between_models(pipeline: Pipeline, stages: Sequence[Stage], sizes: Mapping[
     return rows
 
 
-def _through_a_caller(pipeline: Pipeline, sizes: Mapping[str, int]) -> list[_Row]:
-    """The same where a BLS caller stands between client and stages, and between the stages."""
+def _through_a_caller(pipeline: Pipeline, sizes: Mapping[str, int], kind: str) -> list[_Row]:
+    """The same where a BLS caller stands between client and stages, and between the stages.
+
+    A blocking caller's arrays go all at once and their pages with them; those of a coroutine outlive its request, and
+    the next finds their memory there (no page fault was counted in it up to 24 MB, 716 and 748 in the blocking one).
+    """
     rows: list[_Row] = []
     for name in pipeline.inputs:
         rows += _into("caller", name, f"{CLIENT} → caller", sizes[name])
@@ -129,7 +133,7 @@ def _through_a_caller(pipeline: Pipeline, sizes: Mapping[str, int]) -> list[_Row
         for name in stage.outputs:
             hop = f"{stage.name} → caller"
             rows += _out_of(stage.name, name, hop, sizes[name], REGION)
-            rows.append((hop, name, "stub of caller", "compute_infer", "caller", HELD, "host", sizes[name]))
+            rows.append((hop, name, "stub of caller", "compute_infer", "caller", kind, "host", sizes[name]))
     for name in pipeline.outputs:  # it lies in the caller's region already: rule 1 has nothing to do
         rows.append((f"caller → {CLIENT}", name, "server", "compute_output", "caller", HEAP, "host", sizes[name]))
     return rows
