@@ -81,11 +81,21 @@ def break_even_plot(costs: Costs, flip: BreakEven, rate_rows_per_s: float | None
 
 def _name_line(figure: go.Figure, way: str, rate: float, value: float, row: int) -> None:
     """A line's name at its left end, where the lines lie apart; nothing where it starts nowhere."""
+    import plotly.graph_objects as go
+
     if np.isfinite(value) and value > 0:
-        figure.add_annotation(
-            x=np.log10(rate), y=np.log10(value), text=way, row=row, col=1, showarrow=False, xanchor="left",
-            yanchor="bottom", xshift=6, font={"color": INK, "shadow": HALO},
-        )  # fmt: skip
+        font = {"color": INK, "shadow": HALO}
+        name = go.Scatter(
+            x=[rate],
+            y=[value],
+            text=[way],
+            mode="text",
+            textposition="top right",
+            textfont=font,
+            hoverinfo="skip",
+            cliponaxis=False,
+        )
+        figure.add_trace(name, row=row, col=1)
 
 
 def flip_sentence(flip: BreakEven) -> str:
