@@ -69,3 +69,13 @@ def test_a_run_without_records_of_this_notebook_is_refused(tmp_path: Path, monke
     settings = Settings(replay=other.directory.name)
     with pytest.raises(SettingError, match="no complete records"):
         open_study(settings, open_run("05_batch_versus_online", settings))
+
+
+def test_records_of_another_version_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path))
+    older = open_run("05_batch_versus_online", Settings())
+    path = older.records_path("study").with_name("study.json")
+    path.write_text('{"plan": {}, "fair_split": {}}')
+    settings = Settings(replay=older.directory.name)
+    with pytest.raises(SettingError, match=r"another version .* lack .*corpus_measures"):
+        open_study(settings, open_run("05_batch_versus_online", settings))

@@ -25,6 +25,25 @@ if TYPE_CHECKING:
     from workbook.settings import Settings
 
 _FACTS = "study.json"
+_NEEDED_FACTS = frozenset(
+    [
+        "plan",
+        "batch_size",
+        "repeats",
+        "rows",
+        "corpus",
+        "corpus_measures",
+        "corpus_repairs",
+        "flop_per_padded_token",
+        "ceiling_flop_per_s",
+        "model_load_s",
+        "prediction",
+        "peer",
+        "cosines",
+        "arrivals",
+        "fair_split",
+    ]
+)
 
 
 @dataclass(eq=False)
@@ -164,6 +183,11 @@ def _opened(settings: Settings, run: Run) -> Study:
     source = Run(find_replayed(settings.replay, run), run.notebook)
     path = source.directory / "records" / run.notebook / _FACTS
     facts = dict(read_json(path))
+    if missing := _NEEDED_FACTS - facts.keys():
+        raise SettingError(
+            f"{source.directory} was measured by another version of this workbook (its facts lack "
+            f"{', '.join(sorted(missing))}): replay a newer run, or measure again with replay: ''."
+        )
     return Study(source, facts, make_plan(**facts["plan"]))
 
 
