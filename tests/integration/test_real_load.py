@@ -84,6 +84,14 @@ def test_windows_count_what_triton_counts(
     assert set(result.records["bytes_out"] > 8 * 384 * 4) == {True}
 
 
+def test_requests_longer_than_all_windows_make_the_load_longer(e5_server: Server, tmp_path: Path):
+    load = Load("e5_onnx", warmup_s=0.0, window_s=0.05, max_windows=3, stability_percent=1000.0)
+    long = tokens(rows=32, width=512, count=1)
+    result = measure_load(e5_server, load, long, tmp_path / "r.csv", progress=False)
+    assert len(result.records) >= 1
+    assert len(result.windows) > load.max_windows
+
+
 @pytest.mark.parametrize("transport", ["grpc", "http"])
 def test_every_batch_is_sent_once(null_server: Server, tmp_path: Path, transport):
     load = Load("null", 3, transport)

@@ -154,7 +154,7 @@ def _run_windows(
     readings = [Reading.take(server, load.model)]
     windows: list[Window] = []
     with tqdm(total=load.max_windows, unit="window", desc=_title(load), leave=False, disable=not progress) as bar:
-        while len(windows) < load.max_windows and not is_stable(windows, load.stability_percent):
+        while _goes_on(windows, load):
             number = len(windows)
             journal.open_window(number)
             wait_until(clock.end_ns(number), server, clients, journal, cancelled)
@@ -163,6 +163,17 @@ def _run_windows(
             bar.set_postfix_str(f"{windows[-1].throughput_rows_per_s:.1f} rows/s", refresh=False)
             bar.update()
     return readings
+
+
+def _goes_on(windows: Sequence[Window], load: Load) -> bool:
+    """Whether another window follows: until three agree or there are enough, and never while the last three are empty.
+
+    A request longer than the windows so makes the measurement longer, by `timeout_s` at most, and not fail.
+    """
+    last = windows[-STABLE_WINDOWS:]
+    if len(last) == STABLE_WINDOWS and not any(window.requests or window.failed for window in last):
+        return True
+    return len(windows) < load.max_windows and not is_stable(windows, load.stability_percent)
 
 
 def _run_to_the_end(
