@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbook.display.panel import STATIC_FIGURE
+from workbook.display.panel import PLOTLY_FIGURE, STATIC_FIGURE
 from workbook.display.widgets import KINDS, LatencyPanel, draw_latencies
 from workbook.errors import SettingError
 
@@ -27,12 +27,19 @@ def test_every_position_of_the_controls_draws(kind, quantity, scale):
     assert draw_latencies(latencies(), ["batch", "online"], quantity, scale, kind).data
 
 
-def test_moving_a_control_draws_the_same_figure_anew():
+def shown(panel):
+    """Types of the traces that JupyterLab is given to draw."""
+    (output,) = panel.widget.children[-3].outputs
+    return {trace["type"] for trace in output["data"][PLOTLY_FIGURE]["data"]}
+
+
+def test_moving_a_control_draws_the_figure_anew():
     panel = LatencyPanel(latencies())
-    figure, reading = panel.figure, panel.reading.value
+    reading = panel.reading.value
+    assert shown(panel) == {"box", "scatter"}
     assert {trace.type for trace in panel.figure.data} == {"box", "scatter"}
     panel.kind.value = "over time"
-    assert panel.figure is figure and {trace.type for trace in panel.figure.data} == {"scatter"}
+    assert {trace.type for trace in panel.figure.data} == shown(panel) == {"scatter"}
     assert panel.reading.value != reading and "The slowest took" in panel.reading.value
     panel.arms.value = ("online",)
     assert "batch" not in panel.reading.value and len(panel.figure.data) == 4

@@ -90,9 +90,16 @@ def move(notebook: OpenNotebook, panel: PanelOnPage, control: Control) -> list[f
         changed = panel.wait_for_another_picture(before, waits if not seconds else min(waits, 1.5))
         seconds += [changed] if changed is not None else []
         before = panel.picture()
-        assert panel.said("error") == "", f"{panel.name}: {control.name}"
+        assert_a_sentence_if_any(panel.said("error"))
+    assert panel.said("error") == "", f"{panel.name}: {control.name}, back where it was"
     assert seconds or not waits or positions < 2, f"{panel.name}: {control.name} changes nothing"
     return seconds
+
+
+def assert_a_sentence_if_any(error: str) -> None:
+    """A position for which nothing was measured says so in plain words; anything else is a fault of ours."""
+    assert "cannot be drawn" not in error and "Traceback" not in error, error
+    assert not error or (error.endswith((".", "?", ")")) and len(error) > 20), error
 
 
 def test_bad_input_becomes_a_sentence(notebook: OpenNotebook) -> None:
@@ -104,8 +111,7 @@ def test_bad_input_becomes_a_sentence(notebook: OpenNotebook) -> None:
                 panel.button("measure").click()
             sentence = panel.wait_for_error()
             notebook.photograph(f"{panel.name}-bad-{field.name}")
-            assert sentence.endswith((".", "?", ")")) and len(sentence) > 20, sentence
-            assert "Traceback" not in sentence
+            assert_a_sentence_if_any(sentence)
             field.write(before)
     assert notebook.state()["errors"] == []
     assert notebook.complaints == []

@@ -8,19 +8,20 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workbook.display.theme import MUTED
 from workbook.errors import WorkbookError
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-WIDTH = 860
-"""Pixels. A FigureWidget measures its place before it has one and would stay at 700."""
-SUBTITLE_PIXELS = 13
+DEFAULT_HEIGHT = 450
+"""Pixels, of a figure that does not say: plotly's own."""
 FAULT = "#a40e26"
 """Colour of the line that says what went wrong; dark enough to be read on white."""
 STATIC_FIGURE = "application/vnd.workbook.figure+json"
 """Mime type of the figure as it stands, for the report: JupyterLab knows no such type and draws the panel itself."""
+
+PLOTLY_FIGURE = "application/vnd.plotly.v1+json"
+"""Mime type that JupyterLab draws with plotly, as it draws a figure that is a cell's output."""
 
 _DRAWING = threading.RLock()
 """Held while a panel is drawn: a measurement that ends may draw in the moment in which a reader moves a control."""
@@ -32,7 +33,7 @@ class Panel:
     Attributes:
         NAME: of the kind of panel, in the CSS class `workbook-panel-NAME` of its box.
         widget: what JupyterLab shows.
-        figure: the plotly FigureWidget that is drawn again in place.
+        figure: the plotly figure that is shown; None where none could be drawn yet.
         error: the line that says what went wrong; empty where nothing did.
         reading: the sentence under the figure that says what to see.
     """
@@ -40,9 +41,10 @@ class Panel:
     NAME: ClassVar[str]
 
     widget: Any
-    figure: Any
+    figure: go.Figure | None = None
     error: Any
     reading: Any
+    _view: Any
     _standing: dict[str, Any] | None = None
 
     def drawn(self) -> go.Figure:
@@ -57,13 +59,13 @@ class Panel:
             redrawn_by: widgets whose value the figure depends on.
         """
         import ipywidgets as widgets
-        import plotly.graph_objects as go
 
         self.error = named(widgets.HTML(), "workbook-panel-error")
         self.reading = named(widgets.HTML(), "workbook-panel-reading")
-        # drawn at once: what a browser is sent before it has loaded plotly's widget is lost
-        self.figure = go.FigureWidget(self._try_to_draw())
-        box = widgets.VBox([*controls, self.figure, self.error, self.reading], layout={"grid_gap": "8px"})
+        # not a FigureWidget: what that is sent before the browser has loaded plotly is lost, and its axes stay empty
+        self._view = named(widgets.Output(), "workbook-panel-figure")
+        self.redraw()
+        box = widgets.VBox([*controls, self._view, self.error, self.reading], layout={"grid_gap": "8px"})
         self.widget = named(box, "workbook-panel", f"workbook-panel-{self.NAME}")
         for control in redrawn_by:
             control.observe(self.redraw, names="value")
@@ -71,34 +73,20 @@ class Panel:
     def redraw(self, change: Any = None) -> None:
         """Draw what the controls ask for; a mistake becomes a sentence in the panel, never a traceback."""
         with _DRAWING:
-            drawn = self._try_to_draw()
-            if drawn is not None:
-                self._show(drawn)
-
-    def _try_to_draw(self) -> go.Figure | None:
-        """The figure, with its reading shown; None where there is none, and why is shown."""
-        try:
-            drawn = self.drawn()
-        except WorkbookError as error:
-            self.complain(str(error))
-            return None
-        except Exception as error:  # a callback's traceback goes to a log that nobody reads
-            self.complain(f"The figure cannot be drawn: {type(error).__name__}: {error}")
-            return None
-        self.error.value = ""
-        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
-        self._standing = json.loads(drawn.to_json())
-        _title_in_one(drawn)
-        return drawn.update_layout(width=WIDTH)
+            try:
+                self._show(self.drawn())
+            except WorkbookError as error:
+                self.complain(str(error))
+            except Exception as error:  # a callback's traceback goes to a log that nobody reads
+                self.complain(f"The figure cannot be drawn: {type(error).__name__}: {error}")
 
     def _show(self, drawn: go.Figure) -> None:
-        # the browser keeps what a new layout does not name: notes and lines of the figure before
-        left_over = set(self.figure.layout.to_plotly_json()) - set(drawn.layout.to_plotly_json())
-        self.figure.plotly_relayout(dict.fromkeys(left_over))
-        with self.figure.batch_update():
-            self.figure.data = ()
-            self.figure.layout = drawn.layout
-            self.figure.add_traces(drawn.data)
+        self.error.value = ""
+        self.reading.value = f"<p>{html.escape(drawn.layout.meta['reading'])}</p>"
+        self.figure, self._standing = drawn, json.loads(drawn.to_json())
+        # as high as the figure from the start, so that the page below does not jump while it is drawn anew
+        self._view.layout.min_height = f"{drawn.layout.height or DEFAULT_HEIGHT}px"
+        self._view.outputs = ({"output_type": "display_data", "data": {PLOTLY_FIGURE: self._standing}, "metadata": {}},)
 
     def complain(self, sentence: str) -> None:
         """Show what went wrong in the place of the reading, which would speak of an older figure."""
@@ -112,15 +100,6 @@ class Panel:
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """The panel for JupyterLab, and beside it the figure as it stands, for the report."""
         return {**self.widget._repr_mimebundle_(**options), STATIC_FIGURE: self._standing}
-
-
-def _title_in_one(figure: go.Figure) -> None:
-    """Put the second title into the first: drawn before it is on the page, plotly would lay one upon the other."""
-    title = figure.layout.title
-    below = title.subtitle.text
-    if below:
-        style = f"font-size:{SUBTITLE_PIXELS}px;color:{MUTED}"
-        figure.update_layout(title={"text": f"{title.text}<br><span style='{style}'>{below}</span>", "subtitle": None})
 
 
 def toggles(options: Sequence[str], description: str, **more: Any) -> Any:

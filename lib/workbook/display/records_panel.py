@@ -46,7 +46,7 @@ def draw_measurements(
         raise SettingError("Nothing is chosen. Choose at least one variant and one concurrency.")
     known = table[table[quantity].notna()]
     if known.empty:
-        raise SettingError(f"{QUANTITIES[quantity]} was not measured here, or in too few requests to say.")
+        raise SettingError(f"Not measured here, or in too few requests to say: {QUANTITIES[quantity]}.")
     over = known.groupby("arm")["concurrency"].nunique().max() > 1
     figure = _over_concurrency(known, quantity) if over else _by_arm(known, quantity)
     values = known[quantity][known[quantity] > 0]
