@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.arrangement_choice import Claim
 from workbook.analysis.copies import copied_bytes, ledger, predicted_ms
-from workbook.analysis.copy_answers import NOT_WITHOUT_GPU, reading_of_claims
+from workbook.analysis.copy_answers import NOT_WITHOUT_GPU
 from workbook.analysis.copy_costs import CONTROL, REFERENCE, HopCost
 from workbook.analysis.intervals import Interval
 from workbook.analysis.summaries import as_json_values
@@ -127,9 +127,9 @@ def copies_results(
         "headline": {
             "question": "What is copied between Python models, what does it cost, and what avoids it?",
             "answer": (
-                f"A hop of an ensemble copies a tensor four times: {ensemble.per_mb_ms.estimate:.2f} ms per MB here. "
-                f"With {size_mb:g} MB two hops add {largest.loc['ensemble', 'added_ms']:.0f} ms, by handle "
-                f"{largest.loc['handle', 'added_ms']:.0f} ms. {reading_of_claims(list(claims))}"
+                f"A hop of an ensemble copies a tensor four times, {ensemble.per_mb_ms.estimate:.2f} ms per MB here: "
+                f"with {size_mb:g} MB two hops add {largest.loc['ensemble', 'added_ms']:.0f} ms, by handle "
+                f"{largest.loc['handle', 'added_ms']:.0f} ms."
             ),
             "numbers": [
                 {

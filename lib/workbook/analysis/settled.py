@@ -286,8 +286,8 @@ class Settled:
         return {
             "question": QUESTION,
             "answer": (
-                f"By the article's protocol batch is {article.estimate:.2f} times as fast as online here. On equal "
-                f"conditions it is {fair.estimate:.2f} times, and with both sides tuned {tuned.estimate:.2f} times. "
+                f"By the article's protocol batch is {article.estimate:.2f} times as fast as online here, on equal "
+                f"conditions {fair.estimate:.2f} times and with both sides tuned {tuned.estimate:.2f} times; "
                 f"{self.account.unexplained_share:.0%} of the way from the first number to equality is unexplained."
             ),
             "numbers": [
