@@ -149,6 +149,7 @@ def test_layers_are_the_first_ones(folder: Path, encoder: Encoder):
 
 
 def test_cutting_a_loaded_encoder_is_loading_a_cut_one(folder: Path, encoder: Encoder):
+    encoder.tokenize(["storm", "a longer one"])  # leaves its padding in the tokenizer
     cut, loaded = first_layers(encoder, 1), load_encoder(f"path:{folder}", layers=1)
     assert (cut.layers, cut.fingerprint, cut.prefix) == (1, loaded.fingerprint, loaded.prefix)
     np.testing.assert_array_equal(embed(cut, ["storm"]), embed(loaded, ["storm"]))
@@ -233,7 +234,7 @@ def test_unreachable_hub_names_the_alternatives_quickly(monkeypatch: pytest.Monk
     with pytest.raises(ModelError, match=r'"bundled".*"path:DIR"') as caught:
         load_encoder("hub:intfloat/multilingual-e5-base")
     assert (time.perf_counter_ns() - start_ns) / 1e9 < 30
-    assert len(str(caught.value).splitlines()) == 2
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_impossible_hub_id():

@@ -230,9 +230,18 @@ def test_windows_that_never_agree_are_reported_as_unstable(tmp_path):
     assert len(result.windows) == 4
 
 
-def test_no_request_within_the_windows_is_an_error(tmp_path):
-    with FakeTriton(service_s=1.0) as fake, pytest.raises(LoadError, match="window_s"):
-        measure_load(fake, load(window_s=0.1, warmup_s=0.0, max_windows=3), BATCHES, tmp_path / "r.csv", progress=False)
+def test_windows_follow_until_a_slow_request_ends_in_one(tmp_path):
+    slow = load(window_s=0.1, warmup_s=0.0, max_windows=3, stability_percent=1000.0)
+    with FakeTriton(service_s=1.0) as fake:
+        result = measure_load(fake, slow, BATCHES, tmp_path / "r.csv", progress=False)
+    assert len(result.windows) >= 8 and len(result.records) >= 1
+    assert no_client_is_left()
+
+
+def test_requests_that_never_end_are_an_error(tmp_path):
+    stuck = load(window_s=0.1, warmup_s=0.0, max_windows=3, timeout_s=0.5)
+    with FakeTriton(service_s=5.0) as fake, pytest.raises(LoadError, match="timed out|time"):
+        measure_load(fake, stuck, BATCHES, tmp_path / "r.csv", progress=False)
     assert no_client_is_left()
 
 
