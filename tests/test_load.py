@@ -240,7 +240,7 @@ def test_windows_follow_until_a_slow_request_ends_in_one(tmp_path):
 
 def test_requests_that_never_end_are_an_error(tmp_path):
     stuck = load(window_s=0.1, warmup_s=0.0, max_windows=3, timeout_s=0.5)
-    with FakeTriton(service_s=5.0) as fake, pytest.raises(LoadError, match="timed out|time"):
+    with FakeTriton(service_s=5.0) as fake, pytest.raises(LoadError, match="time"):
         measure_load(fake, stuck, BATCHES, tmp_path / "r.csv", progress=False)
     assert no_client_is_left()
 
