@@ -161,19 +161,20 @@ echo turn >> {tmp_path}/turns"""
 def pairs(concurrency: int, *ours: float) -> pd.DataFrame:
     """Measurements beside a perf_analyzer that shows 100 rows/s and 10 ms each time."""
     rows = [
-        (concurrency, tool, repeat, rate, 10.0)
+        ("1 tweet", concurrency, tool, repeat, rate, 10.0)
         for repeat, rate in enumerate(ours)
         for tool, rate in (("workbook", rate), ("perf_analyzer", 100.0))
     ]
-    return pd.DataFrame(rows, columns=["concurrency", "tool", "repeat", "throughput_rows_per_s", "latency_p50_ms"])
+    columns = ["workload", "concurrency", "tool", "repeat", "throughput_rows_per_s", "latency_p50_ms"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def test_agreement_is_put_into_words():
     good, loose, apart = pairs(1, 96, 98, 104), pairs(2, 90, 92, 97), pairs(4, 80, 84, 82)
     assert agreement_sentence(agreement_table(good)) == (
-        "This workbook's throughput over perf_analyzer's, the median of the pairs: 0.98 at 1 in flight (single pairs "
-        "0.96 to 1.04). They agree within 5% in every cell."
+        "This workbook's throughput over perf_analyzer's, the median of the pairs: 0.98 for 1 tweet, 1 in flight "
+        "(single pairs 0.96 to 1.04). They agree within 5% in every cell."
     )
     said = agreement_sentence(agreement_table(pd.concat([good, loose, apart])))
-    assert "Not within 5% at 2 in flight, where single pairs scatter across that bound" in said
-    assert said.endswith("NOT within 5% at 4 in flight, in no pair: doubt these cells.")
+    assert "Not within 5% for 1 tweet, 2 in flight, where single pairs scatter across that bound" in said
+    assert said.endswith("NOT within 5% for 1 tweet, 4 in flight, in no pair: doubt these cells.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 import tritonclient.grpc
 
 from workbook.measuring.corpus.batches import make_batches
+from workbook.measuring.online.shared_memory import NAME_PREFIX
 from workbook.measuring.online.shared_memory_client import send_through_shared_memory
 from workbook.models.e5 import Encoder
 from workbook.models.export import export_onnx
 from workbook.serving.handle import Server
+from workbook.serving.handles import SHARED_MEMORY_DIR
 
 pytestmark = pytest.mark.integration
 TEXTS = ["The storm has taken the roof off our house", "just got sent this photo #wildfires", "ok", "Forest fire"] * 4
@@ -47,7 +50,6 @@ def test_a_served_batch_costs_what_the_engine_costs(bundled_encoder: Encoder, e5
 
 def test_shared_memory_gives_the_same_answers(bundled_encoder: Encoder, e5_server: Server, tmp_path: Path) -> None:
     batches = make_batches(bundled_encoder, TEXTS[:6], 4)
-    before = set(Path("/dev/shm").glob("workbook_*"))
     made = send_through_shared_memory(
         e5_server, "e5_onnx", "sentence_embedding", bundled_encoder.hidden_size, batches, tmp_path / "r.csv"
     )
@@ -58,4 +60,4 @@ def test_shared_memory_gives_the_same_answers(bundled_encoder: Encoder, e5_serve
                 tensor.set_data_from_numpy(array)
             wanted = client.infer("e5_onnx", inputs).as_numpy("sentence_embedding")
             np.testing.assert_allclose(found, wanted, atol=1e-6)
-    assert set(Path("/dev/shm").glob("workbook_*")) == before
+    assert list(SHARED_MEMORY_DIR.glob(f"{NAME_PREFIX}{os.getpid()}-*")) == []

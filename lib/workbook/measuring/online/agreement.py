@@ -29,6 +29,7 @@ def compare_with_perf_analyzer(
     program: Path,
     records_path: Path,
     *,
+    workload: str = "these requests",
     concurrencies: Sequence[int] = (1, 4),
     repeats: int = 4,
     progress: bool = True,
@@ -45,13 +46,14 @@ def compare_with_perf_analyzer(
         batches: of one size; both tools send them in turn.
         program: perf_analyzer.
         records_path: CSV file of REQUEST_COLUMNS that our records are appended to.
+        workload: what the batches are called in tables.
         concurrencies: requests in flight.
         repeats: measurements by each tool at each concurrency.
         progress: show progress bars.
 
     Returns:
-        A row a measurement, in the order they were made: `concurrency`, `tool`, `repeat`, `throughput_rows_per_s`,
-        `latency_p50_ms`.
+        A row a measurement, in the order they were made: `workload`, `concurrency`, `tool`, `repeat`,
+        `throughput_rows_per_s`, `latency_p50_ms`.
 
     Raises:
         LoadError: a measurement failed.
@@ -72,29 +74,30 @@ def compare_with_perf_analyzer(
                 else:
                     theirs = run_perf_analyzer(server, one, batches, program).iloc[0]
                     measured = (float(theirs["throughput_rows_per_s"]), float(theirs["latency_p50_ms"]))
-                rows.append((concurrency, tool, repeat, *measured))
-    return pd.DataFrame(rows, columns=["concurrency", "tool", "repeat", "throughput_rows_per_s", "latency_p50_ms"])
+                rows.append((workload, concurrency, tool, repeat, *measured))
+    columns = ["workload", "concurrency", "tool", "repeat", "throughput_rows_per_s", "latency_p50_ms"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def agreement_table(measured: pd.DataFrame) -> pd.DataFrame:
     """Ours divided by perf_analyzer's.
 
-    A repeat is a pair of neighbouring measurements, so that a machine that gets slower slows both; the ratio of a
-    concurrency is the median over its pairs.
+    A repeat is a pair of neighbouring measurements, so that a machine that gets slower slows both; the ratio of a cell
+    is the median over its pairs.
 
     Args:
         measured: from `compare_with_perf_analyzer`.
 
     Returns:
-        A row a concurrency: `pairs`; `throughput_rows_per_s` and `latency_p50_ms` of each tool (medians),
-        `throughput_ratio`, `latency_p50_ratio`, and the pairs' smallest and largest ratios; `agrees`: the ratio of
-        throughput lies within TOLERANCE of 1.
+        A row a `workload` and `concurrency`: `pairs`; `throughput_rows_per_s` and `latency_p50_ms` of each tool
+        (medians), `throughput_ratio`, `latency_p50_ratio`, and the pairs' smallest and largest ratios; `agrees`:
+        the ratio of throughput lies within TOLERANCE of 1.
     """
     import pandas as pd
 
     rows = []
-    for concurrency, group in measured.groupby("concurrency"):
-        row: dict[str, object] = {"concurrency": concurrency, "pairs": group["repeat"].nunique()}
+    for (workload, concurrency), group in measured.groupby(["workload", "concurrency"], sort=False):
+        row: dict[str, object] = {"workload": workload, "concurrency": concurrency, "pairs": group["repeat"].nunique()}
         for column, name in (("throughput_rows_per_s", "throughput"), ("latency_p50_ms", "latency_p50")):
             pairs = group.pivot(index="repeat", columns="tool", values=column)
             ratios = pairs[OURS] / pairs[THEIRS]
@@ -113,8 +116,8 @@ def agreement_sentence(table: pd.DataFrame) -> str:
         table: from `agreement_table`.
     """
     ratios = [
-        f"{row.throughput_ratio:.2f} at {row.concurrency} in flight (single pairs {row.throughput_ratio_min:.2f} to "
-        f"{row.throughput_ratio_max:.2f})"
+        f"{row.throughput_ratio:.2f} for {row.workload}, {row.concurrency} in flight (single pairs "
+        f"{row.throughput_ratio_min:.2f} to {row.throughput_ratio_max:.2f})"
         for row in table.itertuples()
     ]
     shown = f"This workbook's throughput over perf_analyzer's, the median of the pairs: {', '.join(ratios)}."
@@ -125,16 +128,16 @@ def agreement_sentence(table: pd.DataFrame) -> str:
     loose, sure = apart[both_sides], apart[~both_sides]
     if len(loose):
         shown += (
-            f" Not within {TOLERANCE:.0%} at {_named(loose)} in flight, where single pairs scatter across that bound: "
+            f" Not within {TOLERANCE:.0%} for {_named(loose)} in flight, where single pairs scatter across that bound: "
             "something else uses the machine, or the cells are short; raise repeats."
         )
     if len(sure):
-        shown += f" NOT within {TOLERANCE:.0%} at {_named(sure)} in flight, in no pair: doubt these cells."
+        shown += f" NOT within {TOLERANCE:.0%} for {_named(sure)} in flight, in no pair: doubt these cells."
     return shown
 
 
 def _named(cells: pd.DataFrame) -> str:
-    return ", ".join(str(concurrency) for concurrency in cells["concurrency"])
+    return " and ".join(f"{cell.workload}, {cell.concurrency}" for cell in cells.itertuples())
 
 
 def _measure_ours(
