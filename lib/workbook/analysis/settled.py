@@ -288,7 +288,7 @@ class Settled:
             "answer": (
                 f"By the article's protocol batch is {article.estimate:.2f} times as fast as online here, on equal "
                 f"conditions {fair.estimate:.2f} times and with both sides tuned {tuned.estimate:.2f} times; "
-                f"{self.account.unexplained_share:.0%} of the way from the first number to equality is unexplained."
+                f"{self.account.unexplained_share:.1%} of the way from the first number to equality is unexplained."
             ),
             "numbers": [
                 {"label": f"batch / online, {words}", "value": f"{ratio.estimate:.2f}x", "detail": _words(ratio)}
