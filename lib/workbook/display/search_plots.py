@@ -143,11 +143,18 @@ def reading_of_open_loops(
         return f"Too few requests for a p99; {limit}."
     return (
         f"At {number(tuned['rate_per_s'])}/s the tuned configuration answers {number(tuned['answered_per_s'])}/s, the "
-        f"median in {milliseconds(tuned['latency_p50_ms'])} and 99% in {milliseconds(p99_ms)}, "
+        f"median in {milliseconds(tuned['latency_p50_ms'])} and 99% in {milliseconds(p99_ms)}{_over_runs(tuned)}, "
         f"{'within' if p99_ms <= 5 * service_ms else 'NOT within'} the objective: {limit}. As reported it answers "
         f"{number(reported['answered_per_s'])}/s, 99% in {milliseconds(reported['latency_p99_ms'])}. In the closed "
         f"loop tuned makes {number(tuned_per_s)}/s, as reported {number(reported_per_s)}/s."
     )
+
+
+def _over_runs(loop: Mapping[str, float]) -> str:
+    if loop.get("runs", 1) < 2:
+        return ""
+    lowest, highest = milliseconds(loop["lowest_p99_ms"]), milliseconds(loop["highest_p99_ms"])
+    return f" (median of {loop['runs']:.0f} runs, {lowest} to {highest})"
 
 
 def _configuration(row: dict[str, Any]) -> str:

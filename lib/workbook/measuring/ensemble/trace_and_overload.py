@@ -146,24 +146,36 @@ def open_loop_at(
     rate_per_s: float,
     records_path: Path,
     duration_s: float,
+    runs: int = 1,
 ) -> dict[str, float]:
     """Send at a fixed rate and see how long the slowest requests take.
 
+    The slowest 1% of a few seconds are whatever disturbed the machine in them; so of several runs the median counts.
+
     Returns:
-        `rate_per_s` asked for, `answered_per_s`, `latency_p50_ms` and `latency_p99_ms` from the intended moment of
-        sending, `failed`.
+        `rate_per_s` asked for, `runs`; the medians over runs of `answered_per_s`, `latency_p50_ms` and
+        `latency_p99_ms`, both from the intended moment of sending; `lowest_p99_ms` and `highest_p99_ms` of a run; and
+        `failed` in all of them.
     """
     served.configure(variant)
     load = replace(probe, connections=min(64, probe.connections)).load(ENSEMBLE)
     loop = OpenLoop(load, rate_per_s, "constant", duration_s=duration_s, warmup_s=probe.warmup_s)
     requests = requests_for(ENSEMBLE, images, variant)
-    result = measure_open_loop(served.server, loop, requests, records_path, progress=False)
-    answered = result.records[result.records["error"] == ""]
-    latency_ms = (answered["decoded_ns"] - answered["intended_ns"]) / 1e6
+    rows = []
+    for run in range(runs):
+        result = measure_open_loop(served.server, loop, requests, records_path, run=run, progress=False)
+        answered = result.records[result.records["error"] == ""]
+        latency_ms = (answered["decoded_ns"] - answered["intended_ns"]) / 1e6
+        quantiles = [latency_percentile(latency_ms, percent) for percent in (50, 99)]
+        rows.append((len(answered) / duration_s, *quantiles, len(result.records) - len(answered)))
+    answered_per_s, p50_ms, p99_ms, failed = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
     return {
         "rate_per_s": rate_per_s,
-        "answered_per_s": len(answered) / duration_s,
-        "latency_p50_ms": latency_percentile(latency_ms, 50),
-        "latency_p99_ms": latency_percentile(latency_ms, 99),
-        "failed": float(len(result.records) - len(answered)),
+        "runs": runs,
+        "answered_per_s": float(np.median(answered_per_s)),
+        "latency_p50_ms": float(np.median(p50_ms)),
+        "latency_p99_ms": float(np.median(p99_ms)),
+        "lowest_p99_ms": float(p99_ms.min()),
+        "highest_p99_ms": float(p99_ms.max()),
+        "failed": float(failed.sum()),
     }
