@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +10,6 @@ from playwright.sync_api import Browser, sync_playwright
 
 from set_up import NO_BROWSER, find_browser
 
-ASKED_FOR = "WORKBOOK_BROWSER_TESTS"
-"""Environment variable: seven notebooks take minutes, and windows of 0.2 s need a machine that does nothing else."""
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync")
 """A root user's Chromium refuses its sandbox; the rest keeps it from asking the network for what nobody wants."""
 
@@ -29,8 +26,6 @@ def chromium_path() -> str:
 @pytest.fixture(scope="session")
 def lab(chromium_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab over an empty folder."""
-    if not os.environ.get(ASKED_FOR):
-        pytest.skip(f"Notebooks are opened in JupyterLab where it is asked for: {ASKED_FOR}=1 pytest tests/browser")
     with running_lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
 
