@@ -401,4 +401,4 @@ def test_a_command_that_fails_says_why(stand_in):
     panel = stand_in("print('  failed after 3 s: ModelError: no such thing'); sys.exit(1)")
     panel.start.click()
     until(lambda: not panel.busy)
-    assert "failed after 3 s: ModelError: no such thing" in panel.error.value
+    assert "Failed after 3 s: ModelError: no such thing" in panel.error.value

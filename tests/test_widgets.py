@@ -89,3 +89,9 @@ def test_style_sheets_and_tests_find_the_parts_by_their_classes():
     assert {"workbook-panel", "workbook-panel-latency"} <= set(panel.widget._dom_classes)
     assert "workbook-panel-error" in panel.error._dom_classes
     assert "workbook-panel-reading" in panel.reading._dom_classes
+
+
+def test_an_error_reads_as_a_sentence():
+    panel = LatencyPanel(latencies())
+    panel.complain('there is no folder /nowhere: model = "bundled"')
+    assert ">There is no folder /nowhere: model = &quot;bundled&quot;.</p>" in panel.error.value

@@ -67,7 +67,7 @@ class Control:
                 yield value
         elif self.kind == "list":
             values = self._options()
-            for chosen in (values[:1], values):
+            for chosen in (values[:1], values) if len(values) > 1 else ():
                 self.place.select_option(chosen)
                 yield ", ".join(chosen)
         elif self.kind == "toggles":

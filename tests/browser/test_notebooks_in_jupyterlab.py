@@ -99,7 +99,7 @@ def move(notebook: OpenNotebook, panel: PanelOnPage, control: Control) -> list[f
 def assert_a_sentence_if_any(error: str) -> None:
     """A position for which nothing was measured says so in plain words; anything else is a fault of ours."""
     assert "cannot be drawn" not in error and "Traceback" not in error, error
-    assert not error or (error.endswith((".", "?", ")")) and len(error) > 20), error
+    assert not error or (error.endswith((".", "?")) and len(error) > 20), error
 
 
 def test_bad_input_becomes_a_sentence(notebook: OpenNotebook) -> None:

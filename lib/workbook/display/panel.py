@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from workbook.display.wording import as_sentence
 from workbook.errors import WorkbookError
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Panel:
 
     def complain(self, sentence: str) -> None:
         """Show what went wrong in the place of the reading, which would speak of an older figure."""
+        sentence = as_sentence(sentence)
         self.error.value = f"<p role='alert' style='color:{FAULT}'>{html.escape(sentence)}</p>"
         self.reading.value = ""
         if self._standing is None:  # the report shows why there is no figure

@@ -199,8 +199,9 @@ class RecordsPanel(Panel):
             for control, column in ((self.arms, "arm"), (self.concurrency, "concurrency")):
                 values: Sequence[Any] = [] if here is None else here[column].unique().tolist()
                 words = [("batch job" if value == 0 else str(value), value) for value in values]
-                control.options = words
-                control.value = tuple(values)
+                with control.hold_sync():  # one message: a list shorter than its old choice is an error in the browser
+                    control.options = words
+                    control.value = tuple(values)
         finally:
             self._filling = False
 

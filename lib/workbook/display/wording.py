@@ -89,3 +89,9 @@ def heading(column: str) -> str:
 def plural(count: int, thing: str) -> str:
     """A count with its noun: "1 request", "1,200 requests"."""
     return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
+def as_sentence(text: str) -> str:
+    """Words of an error as a reader expects a sentence: a capital first, a full stop last."""
+    whole = text[:1].upper() + text[1:]
+    return whole if whole.endswith((".", "?", "!")) else f"{whole}."
