@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from workbook.measuring.corpus.batches import Batch
+    from workbook.models.e5 import Tokens
+
 REQUEST_COLUMNS: Mapping[str, str] = {
     "arm": "str",  # what is compared: "online", "batch", ...
     "run": "int64",  # replicate number of the arm, from 0
@@ -97,18 +100,9 @@ class RecordWriter:
 
 
 def batch_record(
-    arm: str,
-    run: int,
-    batch: int,
-    first_row: int,
-    times_ns: tuple[int, int, int, int],
-    *,
-    rows: int,
-    real_tokens: int,
-    padded_tokens: int,
-    error: str = "",
+    arm: str, run: int, batch: int, first_row: int, times_ns: tuple[int, int, int, int], tokens: Tokens | Batch
 ) -> dict[str, Any]:
-    """One row of BATCH_COLUMNS; `times_ns` are start, tokenised, inferred and pooled."""
+    """One row of BATCH_COLUMNS, of a batch that did not fail; `times_ns` are start, tokenised, inferred and pooled."""
     start_ns, tokenised_ns, inferred_ns, pooled_ns = times_ns
     return {
         "arm": arm,
@@ -119,10 +113,10 @@ def batch_record(
         "tokenised_ns": tokenised_ns,
         "inferred_ns": inferred_ns,
         "pooled_ns": pooled_ns,
-        "rows": rows,
-        "real_tokens": real_tokens,
-        "padded_tokens": padded_tokens,
-        "error": error,
+        "rows": tokens.rows,
+        "real_tokens": tokens.real_tokens,
+        "padded_tokens": tokens.padded_tokens,
+        "error": "",
     }
 
 

@@ -17,6 +17,7 @@ from workbook.measuring.comparison.measurement import Work, facts_before, measur
 from workbook.measuring.comparison.protocol import Protocol
 from workbook.measuring.comparison.switches import Plan, make_plan
 from workbook.measuring.records import BATCH_COLUMNS, REQUEST_COLUMNS, read_records
+from workbook.past_runs import all_runs
 from workbook.runs import Run, read_json, runs_dir, write_json
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def find_run(replay: str) -> Path:
     for place in (runs_dir() / replay, Path(replay).expanduser(), PROJECT_DIR / replay):
         if place.is_dir():
             return place.resolve()
-    known = ", ".join(sorted(path.name for path in runs_dir().glob("[0-9]*"))[-3:]) or "none"
+    known = ", ".join(path.name for path in all_runs()[-3:]) or "none"
     raise SettingError(f"replay is {replay!r}, which names no run. The newest: {known}.")
 
 
@@ -198,8 +199,8 @@ def find_replayed(replay: str, run: Run) -> Path:
         SettingError: there is none, or its measurement did not come to its end.
     """
     if replay == "latest":
-        kept = sorted(runs_dir().glob(f"[0-9]*/results/{run.notebook}.json"))
-        measured = [path.parents[1] for path in kept if _is_complete(path.parents[1], run)]
+        ended = [path for path in all_runs() if (path / "results" / f"{run.notebook}.json").is_file()]
+        measured = [path for path in ended if _is_complete(path, run)]
         others = [path for path in measured if path.resolve() != run.directory.resolve()]
         if not others:
             raise SettingError("replay is 'latest' and no run has records of this notebook: measure first, replay: ''.")

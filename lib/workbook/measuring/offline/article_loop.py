@@ -80,17 +80,8 @@ def run_article_loop(
                 raise LoadError(
                     f"batch {number} failed: {type(error).__name__}: {error}. Records so far are kept."
                 ) from error
-            record = batch_record(
-                arm,
-                run,
-                number,
-                batch.first_row,
-                (start_ns, tokenised_ns, inferred_ns, pooled_ns),
-                rows=batch.rows,
-                real_tokens=tokens.real_tokens,
-                padded_tokens=tokens.padded_tokens,
-            )
-            writer.append(record)
+            times_ns = (start_ns, tokenised_ns, inferred_ns, pooled_ns)
+            writer.append(batch_record(arm, run, number, batch.first_row, times_ns, tokens))
             embeddings.append(np.asarray(pooled, np.float32))
     return embeddings
 

@@ -146,17 +146,8 @@ class StreamPool:
                     return
                 done_ns = time.perf_counter_ns()
                 began_ns = taken_ns if number or started_ns is None else started_ns
-                record = batch_record(
-                    arm,
-                    run,
-                    number,
-                    batch.first_row,
-                    (began_ns, taken_ns, done_ns, done_ns),
-                    rows=batch.rows,
-                    real_tokens=batch.real_tokens,
-                    padded_tokens=batch.padded_tokens,
-                )
-                writer.append(record)
+                times_ns = (began_ns, taken_ns, done_ns, done_ns)
+                writer.append(batch_record(arm, run, number, batch.first_row, times_ns, batch))
 
         with RecordWriter(records_path, BATCH_COLUMNS) as writer:
             threads = [threading.Thread(target=work, args=(compute,), daemon=True) for compute in self.computes]

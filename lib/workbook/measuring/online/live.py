@@ -20,6 +20,7 @@ from workbook.measuring.background import BackgroundJob
 from workbook.measuring.online.load import Load, LoadResult, measure_load, send_all
 from workbook.measuring.online.patience import lone_request_s, patient
 from workbook.measuring.online.requests import ModelInputs, TransportName
+from workbook.measuring.online.windows import STABLE_WINDOWS
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter, read_records
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ SERVER_COLUMNS: Mapping[str, str] = {
 """What Triton says of a request of each measurement: means, in ms."""
 TRANSPORTS: tuple[str, ...] = get_args(TransportName)
 MOST_SECONDS = 600.0
-_WINDOWS = 3
 _WARM_UP_SHARE = 0.2
 _IDLE_S = 60.0
 _POLL_S = 0.1
@@ -93,9 +93,9 @@ class LiveRequest:
             self.concurrency,
             self.transport,  # type: ignore[arg-type]  # checked by Load
             warmup_s=_WARM_UP_SHARE * self.seconds,
-            window_s=self.seconds / _WINDOWS,
+            window_s=self.seconds / STABLE_WINDOWS,
             stability_percent=1000,
-            max_windows=_WINDOWS,
+            max_windows=STABLE_WINDOWS,
         )
 
 
@@ -170,7 +170,7 @@ class LiveLoad:
                 alone = send_all(server, Load(model), target.batches[:1], self._warm_up_path, progress=False)
                 load = patient(request.load(model), lone_request_s(alone))
                 started_s = job.elapsed_s
-                expected_s = load.warmup_s + _WINDOWS * load.window_s
+                expected_s = load.warmup_s + STABLE_WINDOWS * load.window_s
                 result = measure_load(
                     server, load, target.batches, self.records_path, arm=target.name, run=number,
                     progress=False, cancelled=cancelled,
