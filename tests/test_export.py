@@ -14,8 +14,9 @@ from tiny_encoder import save_tiny
 from workbook.errors import ModelError, SettingError
 from workbook.models import export
 from workbook.models.e5 import Encoder, embed, load_encoder
-from workbook.models.export import ExportedModel, export_onnx, open_session, parity_table
-from workbook.models.parity import cosine, random_tokens
+from workbook.models.export import ExportedModel, export_onnx
+from workbook.models.parity import cosine, parity_table, random_tokens
+from workbook.models.sessions import open_session
 
 
 @dataclass

@@ -15,11 +15,12 @@ from tiny_encoder import save_tiny
 from workbook.errors import ModelError
 from workbook.models import precision
 from workbook.models.e5 import Encoder, load_encoder
-from workbook.models.export import OUTPUTS, ExportedModel, export_onnx, open_session
+from workbook.models.export import OUTPUTS, ExportedModel, export_onnx
 from workbook.models.half_graph import to_half
 from workbook.models.parity import cosine, random_tokens
 from workbook.models.precision import check_onnx, convert_bf16, convert_fp16, quantise_int8
 from workbook.models.processor import has_bf16_instructions, processor_flags
+from workbook.models.sessions import open_session
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,8 @@ import pytest
 from workbook.errors import ModelError, SettingError
 from workbook.models import segmentation_training
 from workbook.models.road_scenes import road_scenes
-from workbook.models.segmentation import (
-    HELD_OUT_SEED,
-    held_out_iou,
-    load_segmentation,
-    read_checkpoint,
-    segment,
-    with_boundary,
-)
+from workbook.models.segmentation import load_segmentation
+from workbook.models.segmentation_checkpoint import read_checkpoint
 from workbook.models.segmentation_export import export_segmentation
 from workbook.models.segmentation_images import (
     Iou,
@@ -30,6 +24,7 @@ from workbook.models.segmentation_images import (
     overlay,
     require_tensor,
 )
+from workbook.models.segmentation_model import HELD_OUT_SEED, held_out_iou, segment, with_boundary
 from workbook.models.segmentation_training import Recipe, train_segmentation
 from workbook.models.semantic_fpn import build_network
 

@@ -17,7 +17,8 @@ from workbook.measuring.ensemble.images import ImageRequest, Images, make_images
 from workbook.measuring.ensemble.runs import MEMBERS, Probe, measure_point
 from workbook.measuring.online.load import measure_load, send_all
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
-from workbook.models.segmentation import SegmentationModel, load_segmentation
+from workbook.models.segmentation import load_segmentation
+from workbook.models.segmentation_model import SegmentationModel
 from workbook.serving.ensemble_server import EnsembleServer, start_ensemble_server
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 

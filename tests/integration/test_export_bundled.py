@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from workbook.models.e5 import Encoder, embed
-from workbook.models.export import ExportedModel, export_onnx, open_session, parity_table
-from workbook.models.parity import cosine
+from workbook.models.export import ExportedModel, export_onnx
+from workbook.models.parity import cosine, parity_table
+from workbook.models.sessions import open_session
 
 pytestmark = pytest.mark.integration
 

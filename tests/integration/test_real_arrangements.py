@@ -81,7 +81,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, bundled_encoder: Encoder) -
 
 def small_segmentation(checkpoint: Path) -> Path:
     """A network nobody has trained: for equal bytes any weights will do."""
-    from workbook.models.segmentation import load_segmentation, write_checkpoint
+    from workbook.models.segmentation import load_segmentation
+    from workbook.models.segmentation_checkpoint import write_checkpoint
     from workbook.models.segmentation_export import export_segmentation
     from workbook.models.segmentation_images import Iou
     from workbook.models.semantic_fpn import build_network

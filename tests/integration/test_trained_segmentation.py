@@ -7,16 +7,10 @@ import pytest
 
 from workbook.errors import ModelError
 from workbook.models.road_scenes import road_scenes
-from workbook.models.segmentation import (
-    HELD_OUT_SEED,
-    TRAINED_CHECKPOINT,
-    SegmentationModel,
-    held_out_iou,
-    load_segmentation,
-    segment,
-)
+from workbook.models.segmentation import TRAINED_CHECKPOINT, load_segmentation
 from workbook.models.segmentation_export import ExportedSegmentation, export_segmentation, open_segmentation
 from workbook.models.segmentation_images import images_to_tensor, logits_to_masks
+from workbook.models.segmentation_model import HELD_OUT_SEED, SegmentationModel, held_out_iou, segment
 from workbook.models.segmentation_parity import segmentation_parity
 from workbook.models.segmentation_training import Recipe
 

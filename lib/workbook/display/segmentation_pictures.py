@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from workbook.measuring.ensemble.images import Images
-    from workbook.models.segmentation import SegmentationModel
+    from workbook.models.segmentation_model import SegmentationModel
 
 
 def picture_of_masks(images: Images, count: int = 2, title: str = "") -> go.Figure:
@@ -52,7 +52,7 @@ def picture_of_masks(images: Images, count: int = 2, title: str = "") -> go.Figu
 
 def reading_of_quality(model: SegmentationModel) -> str:
     """How well it was found to tell road from the rest when it was trained."""
-    from workbook.models.segmentation import HELD_OUT_SCENES
+    from workbook.models.segmentation_model import HELD_OUT_SCENES
 
     steps, iou = model.recipe["half_steps"] + model.recipe["full_steps"], model.iou
     return (

@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Any
 from workbook.artifacts import build_once, file_sha256
 from workbook.errors import ModelError
 from workbook.models.e5 import Encoder, mean_pool
-from workbook.models.parity import parity_table
 from workbook.models.quiet import quiet_libraries
-from workbook.models.sessions import open_session
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
-
-__all__ = ["ExportedModel", "export_onnx", "open_session", "parity_table"]
 
 OPSET = 18  # what torch writes without a conversion; older runtimes read it too, and none was faster on opset 20
 RECIPE = 2  # raise it when the exported graph changes for a reason that no other part of the key shows

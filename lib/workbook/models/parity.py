@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from workbook.errors import SettingError
 from workbook.models.e5 import Encoder, Tokens, mean_pool
+from workbook.models.export import ExportedModel
 from workbook.models.sessions import open_session
 
 if TYPE_CHECKING:
     import pandas as pd
     from onnxruntime import InferenceSession
-
-    from workbook.models.export import ExportedModel
 
 
 def parity_table(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-if TYPE_CHECKING:
-    from workbook.models.road_scenes import RoadGeometry
+from workbook.models.road_geometry import RoadGeometry
 
 Colour = tuple[int, int, int]
 Box = tuple[float, float, float, float]

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from workbook.errors import SettingError
+from workbook.models.road_geometry import HEIGHT, WIDTH, Floats, RoadGeometry, lay_road
 from workbook.models.road_objects import hide_behind_objects
 
-HEIGHT, WIDTH = 256, 448
 CLASSES = ("not road", "road")
 RECIPE = 1  # raise it when a scene of the same seed and index comes out differently
-
-Floats = NDArray[np.float32]
 
 GROUND, ROAD, MARKING, PAVEMENT, KERB = range(5)
 ASPHALTS = ((62, 62, 66), (88, 88, 90), (118, 116, 112), (146, 143, 138), (112, 92, 74), (124, 88, 78))
@@ -48,23 +46,6 @@ class Scene:
     mask: NDArray[np.uint8]
 
 
-@dataclass(frozen=True, eq=False)
-class RoadGeometry:
-    """The road as the camera sees it, row by row.
-
-    Attributes:
-        horizon: the row where ground begins, pixels from the top.
-        nearness: float32, `height`, 1 / distance: 0 at the horizon and above, 1 at the bottom edge.
-        centre: float32, `height`, column of the middle of the road, pixels.
-        half_width: float32, `height`, half of the road's width, pixels, above 0 everywhere.
-    """
-
-    horizon: int
-    nearness: Floats
-    centre: Floats
-    half_width: Floats
-
-
 def road_scene(seed: int, index: int) -> Scene:
     """Scene number `index` of the endless series `seed`; the same two numbers give the same pixels.
 
@@ -74,7 +55,7 @@ def road_scene(seed: int, index: int) -> Scene:
     if seed < 0 or index < 0:
         raise SettingError(f"road_scene(seed={seed}, index={index}): both must be 0 or more")
     random = np.random.default_rng((seed, index))
-    road = _lay_road(random)
+    road = lay_road(random)
     surfaces = _lay_surfaces(road, random)
     canvas = np.concatenate([_paint_sky(road, random), _paint_surfaces(surfaces, random)])
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
@@ -93,19 +74,6 @@ def road_scenes(seed: int, count: int, start: int = 0) -> tuple[NDArray[np.uint8
         raise SettingError(f"count={count} must be at least 1")
     scenes = [road_scene(seed, index) for index in range(start, start + count)]
     return np.stack([scene.image for scene in scenes]), np.stack([scene.mask for scene in scenes])
-
-
-def _lay_road(random: np.random.Generator) -> RoadGeometry:
-    horizon = int(HEIGHT * random.uniform(0.28, 0.5))
-    rows = np.arange(HEIGHT, dtype=np.float32)
-    nearness = np.clip((rows - horizon + 0.5) / (HEIGHT - horizon), 0, 1).astype(np.float32)
-    far = 1 - nearness
-    bottom, vanishing = WIDTH * random.uniform(0.25, 0.75), WIDTH * random.uniform(0.3, 0.7)
-    bend = WIDTH * random.normal(0, 0.3) * far ** random.uniform(2, 5)
-    sway = WIDTH * random.normal(0, 0.05) * np.sin(random.uniform(2, 7) * nearness + random.uniform(0, 6)) * far
-    centre = bottom * nearness + vanishing * far + bend + sway
-    half_width = WIDTH * random.uniform(0.22, 0.75) * nearness ** random.uniform(0.85, 1.15)
-    return RoadGeometry(horizon, nearness, centre.astype(np.float32), np.maximum(half_width, 0.5).astype(np.float32))
 
 
 def _lay_surfaces(road: RoadGeometry, random: np.random.Generator) -> NDArray[np.uint8]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from workbook.artifacts import build_once, file_sha256
 from workbook.errors import ModelError, SettingError
 from workbook.models.quiet import quiet_libraries
-from workbook.models.segmentation import OUTPUTS, SegmentationModel, with_boundary
 from workbook.models.segmentation_images import TENSOR_SHAPE, require_tensor
+from workbook.models.segmentation_model import OUTPUTS, SegmentationModel, with_boundary
 from workbook.models.sessions import open_session
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbook.errors import ModelError, SettingError
-from workbook.models.road_scenes import CLASSES, HEIGHT, WIDTH
+from workbook.models.road_geometry import HEIGHT, WIDTH
+from workbook.models.road_scenes import CLASSES
 
 TENSOR_SHAPE = (3, HEIGHT, WIDTH)
 LOGITS_SHAPE = (len(CLASSES), HEIGHT, WIDTH)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbook.models.road_scenes import road_scenes
-from workbook.models.segmentation import HELD_OUT_SEED, SegmentationModel, segment
 from workbook.models.segmentation_export import ExportedSegmentation, open_segmentation
 from workbook.models.segmentation_images import images_to_tensor, intersection_over_union, logits_to_masks
+from workbook.models.segmentation_model import HELD_OUT_SEED, SegmentationModel, segment
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from workbook.artifacts import build_once
 from workbook.errors import SettingError
 from workbook.models import road_scenes as scenes_module
-from workbook.models.road_scenes import HEIGHT, WIDTH, road_scenes
-from workbook.models.segmentation import HELD_OUT_SCENES, HELD_OUT_SEED, held_out_iou, read_checkpoint, write_checkpoint
+from workbook.models.road_geometry import HEIGHT, WIDTH
+from workbook.models.road_scenes import road_scenes
+from workbook.models.segmentation_checkpoint import read_checkpoint, write_checkpoint
 from workbook.models.segmentation_images import Iou
+from workbook.models.segmentation_model import HELD_OUT_SCENES, HELD_OUT_SEED, held_out_iou
 from workbook.models.semantic_fpn import DEFAULT_WIDTH, build_network
 
 if TYPE_CHECKING:
@@ -109,9 +111,8 @@ def _write(recipe: Recipe, folder: Path, progress: bool) -> None:
         module = _train(build_network(recipe.width, recipe.backbone), recipe, progress)
         draft = folder / "draft.safetensors"
         write_checkpoint(draft, module, asdict(recipe), Iou(0.0, 0.0))
-        iou = held_out_iou(
-            read_checkpoint(draft), HELD_OUT_SCENES
-        )  # of the rounded weights, which are the ones that are used
+        # of the rounded weights, which are the ones that are used
+        iou = held_out_iou(read_checkpoint(draft), HELD_OUT_SCENES)
         write_checkpoint(folder / CHECKPOINT_FILE, module, asdict(recipe), iou)
         draft.unlink()
 

@@ -29,7 +29,7 @@ from workbook.serving.repository import Backend, ModelSpec, assemble_repository,
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 
 if TYPE_CHECKING:
-    from workbook.models.segmentation import SegmentationModel
+    from workbook.models.segmentation_model import SegmentationModel
 
 SERVED = (MEMBER_A, MEMBER_B, ENSEMBLE)
 NULL_MODELS = (NULL_A, NULL_B, NULL_ENSEMBLE)

@@ -14,7 +14,7 @@ from workbook.errors import LoadError, SettingError
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 
 if TYPE_CHECKING:
-    from workbook.models.segmentation import SegmentationModel
+    from workbook.models.segmentation_model import SegmentationModel
 
 OUTPUTS = {MEMBER_A: "OUTPUT__0", MEMBER_B: "OUTPUT", ENSEMBLE: "OUTPUT"}
 
@@ -62,8 +62,8 @@ def make_images(model: SegmentationModel, count: int, seed: int = 0) -> Images:
         SettingError: `count` is below 1.
     """
     from workbook.models.road_scenes import road_scenes
-    from workbook.models.segmentation import segment
     from workbook.models.segmentation_images import images_to_tensor, logits_to_masks
+    from workbook.models.segmentation_model import segment
 
     if count < 1:
         raise SettingError(f"count is {count}: at least 1 image is needed.")
