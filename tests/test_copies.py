@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from workbook.analysis.arrangement_choice import (
     HELD,
     NOT_HELD,
     UNDECIDED,
+    Claim,
     Situation,
     advice_table,
     batching_claim,
@@ -25,8 +27,10 @@ from workbook.analysis.copies import (
     large_copies,
     ledger,
     ledger_table,
+    mean_rates,
     predicted_ms,
     rates_table,
+    reading_of_rates,
     tensor_sizes,
 )
 from workbook.analysis.copy_costs import (
@@ -36,9 +40,11 @@ from workbook.analysis.copy_costs import (
     compare_counted,
     compare_sizes,
     compare_statistics,
+    copies_of_lone_requests,
     copy_times,
     fit_line,
     hop_costs,
+    measured_over_predicted,
     relay_bytes,
 )
 from workbook.analysis.intervals import Interval
@@ -204,6 +210,38 @@ def test_copying_is_growth_beyond_small_tensors_and_beyond_the_control() -> None
     assert set(times.index.get_level_values("bytes")) == {4 * MB}
 
 
+def test_all_sizes_together_weigh_the_same() -> None:
+    slow = latencies()
+    slow.loc[(slow["arrangement"] == "ensemble") & (slow["bytes"] == 20 * MB), "latency_ms"] += 1.52
+    overall = measured_over_predicted(slow, linear_rates())
+    assert list(overall) == ["ensemble"]
+    assert overall["ensemble"].estimate == pytest.approx((1 + 1.1) / 2)  # 15.2 ms are predicted beyond the smallest
+
+
+def test_copies_of_lone_requests_are_beyond_the_control_and_beyond_bare_hops() -> None:
+    """By ensemble a hop takes 1 ms more than by handle, whatever it carries; copies take 3 ms."""
+    rows = [("road", run, 20 + run, 22 + run, 27 + run) for run in (0, 1)]
+    bare = [("relay", run, 2, 3.5, 5.5) for run in (0, 1)]
+    found = copies_of_lone_requests(*(lone_requests(table) for table in (rows, bare)))
+    assert set(found) == {("road", "ensemble"), ("road", "handle")}
+    assert found["road", "ensemble"].estimate == pytest.approx((27 - 22) - (5.5 - 3.5))
+    assert found["road", "handle"].estimate == pytest.approx((22 - 20) - (3.5 - 2))
+    assert found["road", "handle"].n == 2
+
+
+def lone_requests(rows: Sequence[tuple[str, int, float, float, float]]) -> pd.DataFrame:
+    wide = pd.DataFrame(rows, columns=["pipeline", "run", "monolith", "handle", "ensemble"])
+    return wide.melt(["pipeline", "run"], var_name="arrangement", value_name="latency_ms")
+
+
+def test_rates_of_two_readings_are_averaged_and_their_drift_said() -> None:
+    before, after = linear_rates(0.1), linear_rates(0.12)
+    around = mean_rates(before, after)
+    assert copy_ms("region", 10 * MB, around) == pytest.approx(1.1)
+    assert "took 20% longer than before" in reading_of_rates(before, after)
+    assert "took 17% less" in reading_of_rates(after, before)
+
+
 def test_statistics_are_compared_less_their_fixed_part() -> None:
     rows = [
         {"arrangement": "ensemble", "bytes": size, "run": 0, "model": model,
@@ -268,28 +306,27 @@ def test_an_impossible_situation_is_refused(wrong: dict[str, object]) -> None:
         Situation(**{"megabytes": 1, "stage_ms": (1.0,), **wrong})  # type: ignore[arg-type]
 
 
-def loads(ensemble_per_s: tuple[float, float]) -> pd.DataFrame:
+def judged(ensemble_per_s: tuple[float, float]) -> list[Claim]:
     numbers = {
         "monolith": ((10, 100), (10.2, 98)),
         "monolith_x2": ((10, 160), (10, 158)),
         "ensemble": ((15, ensemble_per_s[0]), (15.2, ensemble_per_s[1])),
         "bls": ((20, 50), (20, 51)),
     }
-    rows = [
-        {"pipeline": "road", "arrangement": name, "concurrency": c, "run": run,
-         "latency_p50_ms": runs[run][0], "requests_per_s": runs[run][1]}
-        for name, runs in numbers.items() for run in (0, 1) for c in (1, 4)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
+    runs = [("road", name, run, *numbers[name][run]) for name in numbers for run in (0, 1)]
+    table = pd.DataFrame(runs, columns=["pipeline", "arrangement", "run", "latency_ms", "requests_per_s"])
+    alone, busy = table.drop(columns="requests_per_s"), table.drop(columns="latency_ms").assign(concurrency=4)
+    return judge_claims(alone, busy)
 
 
 def test_claims_are_judged_by_their_intervals() -> None:
-    best, more, slower, overlap, blocking = judge_claims(loads((150, 147)))
+    best, more, slower, overlap, blocking = judged((150, 147))
     assert [claim.verdict for claim in (best, more, slower, overlap, blocking)] == [HELD] * 5
-    assert best.numbers.startswith("ensemble 15.1, monolith 10.1 ms with 1 in flight: ratio 1.5")
+    assert best.numbers.startswith("ensemble 15.1, monolith 10.1 ms alone: ratio 1.5")
+    assert overlap.numbers.startswith("ensemble 148, monolith 99 requests/s with 4 in flight: ratio 1.50")
     assert "monolith_x2 12.6, monolith 10.1 ms in an instance" in slower.numbers  # 2 instances at 159/s
-    assert judge_claims(loads((90, 91)))[3].verdict == NOT_HELD
-    assert judge_claims(loads((100, 150)))[3].verdict == UNDECIDED
+    assert judged((90, 91))[3].verdict == NOT_HELD
+    assert judged((100, 150))[3].verdict == UNDECIDED
 
 
 def test_gathering_is_a_copy_where_it_takes_as_long_as_one() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from workbook.analysis.arrangement_choice import Situation
 from workbook.analysis.copies import ledger
-from workbook.analysis.copy_costs import compare_sizes, hop_costs, relay_bytes
+from workbook.analysis.copy_costs import compare_sizes, hop_costs, measured_over_predicted, relay_bytes
 from workbook.display.arrangement_panel import OWN, ArrangementPanel
-from workbook.display.copies_plots import arrangement_plot, copy_cost_plot, ladder_plot
+from workbook.display.copies_plots import arrangement_plot, arrangement_points, copy_cost_plot, ladder_plot
 from workbook.errors import SettingError
 from workbook.measuring.copies import requests as copies
 from workbook.measuring.copies.bandwidth import measure_copy_rates, measure_gather
@@ -127,23 +127,24 @@ def rates() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kind", "bytes", "ms"])
 
 
-def loads() -> pd.DataFrame:
-    rows = [
-        {"pipeline": "road", "arrangement": name, "concurrency": c, "run": run, "latency_p50_ms": ms,
-         "requests_per_s": 1e3 / ms * c ** 0.5}
-        for name, ms in (("monolith", 10.0), ("monolith_x2", 10.0), ("ensemble", 12.0))
-        for c in (1, 4) for run in (0, 1)
+def points() -> pd.DataFrame:
+    runs = [
+        ("road", name, run, ms, 2e3 / ms)
+        for name, ms in (("monolith", 10.0), ("monolith_x2", 10.0), ("ensemble", 12.0)) for run in (0, 1)
     ]  # fmt: skip
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(runs, columns=["pipeline", "arrangement", "run", "latency_ms", "requests_per_s"])
+    return arrangement_points(table.drop(columns="requests_per_s"), table.drop(columns="latency_ms"))
 
 
 def test_figures_say_what_they_show() -> None:
     costs = hop_costs(swept(), rates())
-    figure = copy_cost_plot(compare_sizes(swept(), rates()), costs)
+    overall = measured_over_predicted(swept(), rates())
+    figure = copy_cost_plot(compare_sizes(swept(), rates()), costs, overall)
     assert "ensemble: 0.40 ms per MB and hop" in figure.layout.meta["reading"]
+    assert "measured as a multiple of predicted: ensemble 1.00" in figure.layout.meta["reading"]
     assert "in 2 of 2 cases" in figure.layout.meta["reading"]
     assert {trace.name for trace in figure.data} >= {"ensemble", "ensemble, predicted"}
-    figure = arrangement_plot(loads())
+    figure = arrangement_plot(points())
     assert figure.layout.title.text.endswith("?")
     assert "monolith answers a lone request fastest (10.0 ms)" in figure.layout.meta["reading"]
 
@@ -151,7 +152,7 @@ def test_figures_say_what_they_show() -> None:
 @pytest.fixture
 def panel() -> ArrangementPanel:
     situation = Situation(0.5, (1.0, 8.0, 1.0), instances=2, processors=2)
-    return ArrangementPanel(hop_costs(swept(), rates()), {"road": situation}, loads(), base_ms=0.5)
+    return ArrangementPanel(hop_costs(swept(), rates()), {"road": situation}, points(), base_ms=0.5)
 
 
 def test_panel_starts_where_a_pipeline_was_measured(panel: ArrangementPanel) -> None:

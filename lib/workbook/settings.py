@@ -169,10 +169,10 @@ class Settings:
     copy_runs: int = 4
     """Runs of each arrangement at each size; even."""
     copy_requests: int = 8
-    """Requests of such a run; small tensors get up to eight times as many."""
-    copy_window_s: float = 0.4
+    """Requests of such a run; tensors up to 12 MB get up to three times as many."""
+    copy_window_s: float = 0.2
     """A third of the measured time of each arrangement under load."""
-    copy_load_runs: int = 2
+    copy_load_runs: int = 4
     """Runs of each arrangement under load; even."""
     monolith_instances: int = 2
     """Copies of the whole pipeline that are compared with one."""

@@ -9,6 +9,7 @@ import pytest
 
 from workbook.analysis.copy_costs import hop_costs
 from workbook.errors import LoadError
+from workbook.measuring.copies.alone import measure_alone
 from workbook.measuring.copies.answers import check_answers
 from workbook.measuring.copies.bandwidth import measure_copy_rates
 from workbook.measuring.copies.booking import measure_foreign_input, measure_stages
@@ -60,7 +61,7 @@ def test_sizes_give_a_row_a_run_and_a_record_a_request(server: Server, tmp_path:
     assert len(in_ensemble) == 3 * 2  # stages, runs
     assert (in_ensemble["compute_input_ms"] > 0).all()
     records = read_records(tmp_path / "r.csv", REQUEST_COLUMNS)
-    assert records["arm"].value_counts()["ensemble 4000000"] == 2 * (2 + 2 * 2)
+    assert records["arm"].value_counts()["ensemble 4000000"] == 2 * (2 + 2 * 3)
     costs = hop_costs(sweep.latencies, measure_copy_rates(sizes, repeats=3))
     assert costs["ensemble"].predicted_per_mb_ms > 10 * costs["handle"].predicted_per_mb_ms
 
@@ -76,16 +77,21 @@ def test_somebody_else_on_the_server_is_noticed(server: Server, monkeypatch: pyt
         booking.what_happened(server, before)
 
 
-def test_load_alone_and_together(server: Server, tmp_path: Path) -> None:
+def test_alone_and_under_load(server: Server, tmp_path: Path) -> None:
+    names, requests = ("monolith", "bls_async"), [relay_request(80_000), relay_request(90_000)]
+    alone = measure_alone(server, relay_pipeline(), requests, names, tmp_path / "alone.csv", runs=3, progress=False)
+    assert len(alone) == 2 * 3
+    assert (alone["latency_ms"] > 0).all()
+    sent = read_records(tmp_path / "alone.csv", REQUEST_COLUMNS)
+    assert list(sent["arm"][4:12]) == ["monolith", "bls_async", "bls_async", "monolith"] * 2  # after the warm-up
     load = Load("any", warmup_s=0.05, window_s=0.1, stability_percent=900, max_windows=3)
-    names = ("monolith", "bls_async")
     table = measure_arrangements(
-        server, relay_pipeline(), [relay_request(80_000)], names, (1, 2), load, tmp_path / "r.csv", progress=False
+        server, relay_pipeline(), requests, alone, 2, load, tmp_path / "r.csv", repeats=2, progress=False
     )
-    assert len(table) == 2 * 2 * 2
+    assert len(table) == 2 * 2
     assert (table[["requests_per_s", "latency_p50_ms"]] > 0).all().all()
     assert (table["failed"] == 0).all()
-    assert set(read_records(tmp_path / "r.csv", REQUEST_COLUMNS)["concurrency"]) == {1, 2}
+    assert set(read_records(tmp_path / "r.csv", REQUEST_COLUMNS)["concurrency"]) == {2}
 
 
 def test_stage_times_and_foreign_input(server: Server) -> None:

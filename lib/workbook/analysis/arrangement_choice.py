@@ -23,7 +23,7 @@ MORE_INSTANCES = "More instances raise throughput"
 SLOWER_INSTANCES = "More instances make each request slower: they get in each other's way"
 OVERLAP = "An ensemble overlaps its stages: more throughput than one monolith"
 BLOCKING = "A blocking BLS has less throughput than the ensemble"
-_UNITS = {"latency_p50_ms": "ms", "service_ms": "ms in an instance", "requests_per_s": "requests/s"}
+_UNITS = {"latency_ms": "ms", "service_ms": "ms in an instance", "requests_per_s": "requests/s"}
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,12 @@ class Claim:
     numbers: str
 
 
-def judge_claims(loads: pd.DataFrame, smallest_difference_percent: float = 5.0) -> list[Claim]:
+def judge_claims(alone: pd.DataFrame, loads: pd.DataFrame, smallest_difference_percent: float = 5.0) -> list[Claim]:
     """The maintainers' statements about latency and throughput, each against the measured runs.
 
     Args:
-        loads: of `measuring.copies.measure_arrangements`, any number of pipelines.
+        alone: of `measuring.copies.measure_alone`, any number of pipelines.
+        loads: of `measuring.copies.measure_arrangements`, the same ones.
         smallest_difference_percent: a smaller one is called none.
     """
     claims = []
@@ -181,15 +182,14 @@ def judge_claims(loads: pd.DataFrame, smallest_difference_percent: float = 5.0) 
         several = next(name for name in group["arrangement"].unique() if str(name).startswith("monolith_x"))
         copies = group["arrangement"].map({several: int(several.removeprefix("monolith_x"))}).fillna(1)
         # a busy instance answers every so many ms
-        runs = _Runs(group.assign(service_ms=1e3 * copies / group["requests_per_s"]), str(pipeline))
-        runs.margin = 1 + smallest_difference_percent / 100
-        alone, busy = int(group["concurrency"].min()), int(group["concurrency"].max())
+        busy = group.assign(service_ms=1e3 * copies / group["requests_per_s"])
+        runs = _Runs(str(pipeline), alone[alone["pipeline"] == pipeline], busy, 1 + smallest_difference_percent / 100)
         claims += [
-            runs.compare(BEST_LATENCY, "latency_p50_ms", "ensemble", "monolith", alone),
-            runs.compare(MORE_INSTANCES, "requests_per_s", several, "monolith", busy),
-            runs.compare(SLOWER_INSTANCES, "service_ms", several, "monolith", busy),
-            runs.compare(OVERLAP, "requests_per_s", "ensemble", "monolith", busy),
-            runs.compare(BLOCKING, "requests_per_s", "ensemble", "bls", busy),
+            runs.compare(BEST_LATENCY, "latency_ms", "ensemble", "monolith"),
+            runs.compare(MORE_INSTANCES, "requests_per_s", several, "monolith"),
+            runs.compare(SLOWER_INSTANCES, "service_ms", several, "monolith"),
+            runs.compare(OVERLAP, "requests_per_s", "ensemble", "monolith"),
+            runs.compare(BLOCKING, "requests_per_s", "ensemble", "bls"),
         ]
     return claims
 
@@ -214,23 +214,24 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+@dataclass(frozen=True, eq=False)
 class _Runs:
-    """The runs of one pipeline."""
+    """The runs of one pipeline, alone and busy; a ratio below `margin` is called none."""
 
-    def __init__(self, runs: pd.DataFrame, pipeline: str) -> None:
-        self.runs = runs
-        self.pipeline = pipeline
-        self.margin = 1.0
+    pipeline: str
+    alone: pd.DataFrame
+    busy: pd.DataFrame
+    margin: float
 
-    def compare(self, claim: str, column: str, larger: str, smaller: str, concurrency: int) -> Claim:
+    def compare(self, claim: str, column: str, larger: str, smaller: str) -> Claim:
         """Whether `column` of the one really is larger than of the other."""
-        top, bottom = self._values(larger, concurrency, column), self._values(smaller, concurrency, column)
+        top, bottom = self._values(larger, column), self._values(smaller, column)
         ratio = ratio_interval(top, bottom)
         bounds = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.known else ""
-        unit = _UNITS[column]
+        load = "alone" if column in self.alone else f"with {int(self.busy['concurrency'].iloc[0])} in flight"
         numbers = (
-            f"{larger} {_short(sum(top) / len(top))}, {smaller} {_short(sum(bottom) / len(bottom))} {unit} with "
-            f"{concurrency} in flight: ratio {ratio.estimate:.2f}{bounds}"
+            f"{larger} {_short(sum(top) / len(top))}, {smaller} {_short(sum(bottom) / len(bottom))} {_UNITS[column]} "
+            f"{load}: ratio {ratio.estimate:.2f}{bounds}"
         )
         return Claim(claim, self.pipeline, self._verdict(ratio.estimate, ratio.low, ratio.high), numbers)
 
@@ -241,6 +242,6 @@ class _Runs:
             return NOT_HELD
         return UNDECIDED
 
-    def _values(self, arrangement: str, concurrency: int, column: str) -> list[float]:
-        chosen = (self.runs["arrangement"] == arrangement) & (self.runs["concurrency"] == concurrency)
-        return [float(value) for value in self.runs[chosen].sort_values("run")[column]]
+    def _values(self, arrangement: str, column: str) -> list[float]:
+        runs = self.alone if column in self.alone else self.busy
+        return [float(value) for value in runs[runs["arrangement"] == arrangement].sort_values("run")[column]]

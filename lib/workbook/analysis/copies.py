@@ -168,6 +168,30 @@ def ledger_table(copies: Sequence[Copy], rates: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([{**asdict(copy), "predicted_ms": copy_ms(copy.kind, copy.bytes, rates)} for copy in copies])
 
 
+def mean_rates(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """Rates for what was measured between two readings: `kind`, `bytes` and the mean `ms` of both.
+
+    Args:
+        before: of `measuring.copies.bandwidth.measure_copy_rates`.
+        after: the same sizes once more.
+    """
+    import pandas as pd
+
+    both = pd.concat([before, after])[["kind", "bytes", "ms"]]
+    return both.groupby(["kind", "bytes"], sort=False).mean().reset_index()
+
+
+def reading_of_rates(before: pd.DataFrame, after: pd.DataFrame) -> str:
+    """How much the machine itself changed between the two readings."""
+    joined = before.merge(after, on=["kind", "bytes"], suffixes=("", "_after"))
+    large = joined[joined["bytes"] >= joined["bytes"].max() / 100]
+    drift = float((large["ms_after"] / large["ms"]).median()) - 1
+    return (
+        f"After the measurement the same copies took {abs(drift):.0%} {'longer' if drift > 0 else 'less'} than before "
+        "it. What was measured in between is compared with the mean of both readings."
+    )
+
+
 def rates_table(rates: pd.DataFrame) -> pd.DataFrame:
     """Rates side by side: a row a size, `bytes`, then `<kind>_ms`, and `<kind>_fresh_pages` where there are any."""
     import pandas as pd

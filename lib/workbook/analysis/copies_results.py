@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbook.analysis.arrangement_choice import Claim
 from workbook.analysis.copies import copied_bytes, ledger, predicted_ms
 from workbook.analysis.copy_answers import NOT_WITHOUT_GPU
-from workbook.analysis.copy_costs import CONTROL, REFERENCE, HopCost
+from workbook.analysis.copy_costs import REFERENCE, HopCost, copies_of_lone_requests
 from workbook.analysis.intervals import Interval
 from workbook.analysis.summaries import as_json_values
 from workbook.serving.pipelines import Pipeline
@@ -21,65 +21,52 @@ if TYPE_CHECKING:
 def arrangement_rows(
     pipelines: Mapping[str, Pipeline],
     sizes: Mapping[str, Mapping[str, int]],
+    alone: pd.DataFrame,
+    bare: pd.DataFrame,
     loads: pd.DataFrame,
     rates: pd.DataFrame,
-    costs: Mapping[str, HopCost],
 ) -> list[dict[str, Any]]:
     """A row a pipeline and arrangement.
 
-    `measured_copy_ms` is the median latency of a lone request less that of the control (the handle, which copies
-    nothing) and less what their hops differ by without a tensor; the handle itself is held to the monolith, and for the
-    monolith there is none. Copies that the monolith has too are left out of `predicted_copy_ms`, not out of the counts.
+    `measured_copy_ms` is what `copy_costs.copies_of_lone_requests` finds, with its 95% interval; for a monolith there
+    is none. Copies that the monolith has too are left out of `predicted_copy_ms`, not out of the counts.
 
     Args:
         pipelines: by name.
         sizes: by pipeline, the bytes of each tensor in a request.
-        loads: of `measuring.copies.measure_arrangements`.
+        alone: of `measuring.copies.measure_alone`, all pipelines.
+        bare: the same for the relay with next to no tensor.
+        loads: of `measuring.copies.measure_arrangements`, all pipelines.
         rates: of `measuring.copies.bandwidth.measure_copy_rates`.
-        costs: of `copy_costs.hop_costs`.
     """
+    measured = copies_of_lone_requests(alone, bare)
     rows = []
-    for (pipeline_name, arrangement), group in loads.groupby(["pipeline", "arrangement"], sort=False):
-        pipeline = pipelines[pipeline_name]
-        copies = ledger(pipeline, arrangement, sizes[pipeline_name])
-        common = ledger(pipeline, REFERENCE, sizes[pipeline_name])
-        hops = len(pipeline.stages) - 1
-        busy = group[group["concurrency"] == group["concurrency"].max()]
+    for (pipeline_name, arrangement), group in alone.groupby(["pipeline", "arrangement"], sort=False):
+        copies = ledger(pipelines[pipeline_name], arrangement, sizes[pipeline_name])
+        common = ledger(pipelines[pipeline_name], REFERENCE, sizes[pipeline_name])
+        busy = loads[(loads["pipeline"] == pipeline_name) & (loads["arrangement"] == arrangement)]
+        copying = measured.get((pipeline_name, arrangement))
         rows.append(
             {
                 "name": arrangement,
                 "pipeline": pipeline_name,
-                "latency_p50_ms": _latency(loads, pipeline_name, arrangement),
+                "latency_p50_ms": float(group["latency_ms"].median()),
                 "throughput_per_s": float(busy["requests_per_s"].mean()),
                 "copies_per_request": len(copies),
                 "bytes_copied_per_request": copied_bytes(copies),
                 "predicted_copy_ms": predicted_ms(copies, rates) - predicted_ms(common, rates),
-                "measured_copy_ms": _measured_copy_ms(loads, pipeline_name, arrangement, costs, hops),
+                "measured_copy_ms": copying.estimate if copying else None,
+                "measured_copy_ms_ci95": _bounds(copying) if copying else None,
             }
         )
     return rows
-
-
-def _measured_copy_ms(
-    loads: pd.DataFrame, pipeline: str, arrangement: str, costs: Mapping[str, HopCost], hops: int
-) -> float | None:
-    if arrangement.startswith(REFERENCE):
-        return None
-    base = REFERENCE if arrangement == CONTROL else CONTROL
-    fixed = costs[arrangement].per_hop_ms.estimate - (costs[base].per_hop_ms.estimate if base == CONTROL else 0.0)
-    return _latency(loads, pipeline, arrangement) - _latency(loads, pipeline, base) - hops * fixed
-
-
-def _latency(loads: pd.DataFrame, pipeline: str, arrangement: str) -> float:
-    here = (loads["pipeline"] == pipeline) & (loads["arrangement"] == arrangement)
-    alone = loads[here & (loads["concurrency"] == loads["concurrency"].min())]
-    return float(alone["latency_p50_ms"].median())
 
 
 def copies_results(
     arrangements: Sequence[Mapping[str, Any]],
     costs: Mapping[str, HopCost],
     comparison: pd.DataFrame,
+    overall: Mapping[str, Interval],
     claims: Sequence[Claim],
     tables: Mapping[str, pd.DataFrame | None],
     answers: Sequence[str],
@@ -93,6 +80,7 @@ def copies_results(
         arrangements: of `arrangement_rows`.
         costs: of `copy_costs.hop_costs`.
         comparison: of `copy_costs.compare_sizes`.
+        overall: of `copy_costs.measured_over_predicted`.
         claims: the seed's statements, judged.
         tables: further tables by name, kept as rows; None where one was not made.
         answers: to the seed's two questions.
@@ -115,6 +103,9 @@ def copies_results(
             "held": sum(judged),
             "undecided": int(comparison["undecided"].sum()),
             "of": len(judged),
+        },
+        "measured_over_predicted": {
+            name: {"mean": multiple.estimate, "ci95": _bounds(multiple)} for name, multiple in overall.items()
         },
         "sizes": as_json_values(comparison),
         "claims": [asdict(claim) for claim in claims],

@@ -182,8 +182,7 @@ def compare_sizes(latencies: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     for (name, size), group in copy_times(latencies).groupby(["arrangement", "bytes"], sort=False):
         copies = _relay_ledger(name, size)
         big = [copy for copy in copies if copy.bytes >= size]
-        own = np.mean([predicted_ms(_relay_ledger(name, small), rates) for small in small_sizes(latencies)])
-        measured = runs_interval(group["copy_ms"] + own)
+        measured = runs_interval(group["copy_ms"] + _predicted_small_ms(latencies, rates, name))
         predicted = predicted_ms(copies, rates)
         ratio = predicted / measured.estimate if big and measured.estimate > 0 else float("nan")
         held = (abs(ratio - 1) <= WITHIN) if big else None
@@ -204,6 +203,63 @@ def compare_sizes(latencies: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def measured_over_predicted(latencies: pd.DataFrame, rates: pd.DataFrame) -> dict[str, Interval]:
+    """Measured copy time as a multiple of the predicted one, all judged sizes together, each weighing the same.
+
+    Single sizes are at the mercy of a few requests; the mean over the sizes is taken run by run.
+
+    Args:
+        latencies: of `measuring.copies.SizeSweep`.
+        rates: of `measuring.copies.bandwidth.measure_copy_rates`.
+
+    Returns:
+        By arrangement that copies anything, the mean over the runs with its 95% interval.
+    """
+    times = copy_times(latencies)
+    predicted = {
+        (name, size): predicted_ms(_relay_ledger(name, size), rates) - _predicted_small_ms(latencies, rates, name)
+        for name, size in times[["arrangement", "bytes"]].drop_duplicates().itertuples(index=False)
+    }
+    keys = zip(times["arrangement"], times["bytes"], strict=True)
+    times["multiple"] = times["copy_ms"] / [predicted[key] for key in keys]
+    copying = times[times["arrangement"] != CONTROL]
+    return {
+        str(name): runs_interval(list(group.groupby("run")["multiple"].mean()))
+        for name, group in copying.groupby("arrangement", sort=False)
+    }
+
+
+def copies_of_lone_requests(alone: pd.DataFrame, bare: pd.DataFrame) -> dict[tuple[str, str], Interval]:
+    """Copy time of lone requests: what they take beyond the control's, less what that is without a tensor.
+
+    The control is held to the monolith. All pipelines have the same number of stages as the relay, so what their hops
+    take whatever they carry is the same as well.
+
+    Args:
+        alone: of `measuring.copies.measure_alone`, any number of pipelines.
+        bare: the same for the relay with next to no tensor.
+
+    Returns:
+        By pipeline and arrangement other than a monolith, ms: mean over the runs with its 95% interval.
+    """
+    without = _beyond_control(bare)
+    found = {}
+    for pipeline, group in alone.groupby("pipeline", sort=False):
+        beyond = _beyond_control(group)
+        for name in beyond:
+            copying = (beyond[name] - without[name]).dropna()
+            found[str(pipeline), str(name)] = runs_interval(list(copying))
+    return found
+
+
+def _beyond_control(alone: pd.DataFrame) -> pd.DataFrame:
+    """A row a run, a column an arrangement: latency less that of the control's two requests beside it."""
+    table = alone.pivot(index="run", columns="arrangement", values="latency_ms")
+    names = [name for name in table if not str(name).startswith(REFERENCE)]
+    bases = {name: table[REFERENCE if name == CONTROL else CONTROL] for name in names}
+    return table[names].apply(lambda column: column - bases[column.name])
 
 
 def compare_statistics(parts: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
@@ -256,6 +312,12 @@ def compare_counted(counted: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     table["ratio"] = table["predicted_ms"] / table["counted_ms"].where(table["counted_ms"] > 0)
     table["held"] = [None if ratio != ratio else abs(ratio - 1) <= WITHIN for ratio in table["ratio"]]
     return table
+
+
+def _predicted_small_ms(latencies: pd.DataFrame, rates: pd.DataFrame, arrangement: str) -> float:
+    """Copy time of the small sizes, from which growth is counted."""
+    small = [predicted_ms(_relay_ledger(arrangement, size), rates) for size in small_sizes(latencies)]
+    return float(np.mean(small))
 
 
 def _relay_ledger(arrangement: str, size: int) -> list[Copy]:

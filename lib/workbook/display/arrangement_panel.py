@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.arrangement_choice import Situation, expect
 from workbook.analysis.copy_costs import HopCost
-from workbook.display.copies_plots import arrangement_points, expectation_plot
+from workbook.display.copies_plots import expectation_plot
 from workbook.display.panel import Panel
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ArrangementPanel(Panel):
         self,
         costs: Mapping[str, HopCost],
         measured: Mapping[str, Situation],
-        loads: pd.DataFrame,
+        points: pd.DataFrame,
         base_ms: float,
     ) -> None:
         """Make the panel.
@@ -41,13 +41,13 @@ class ArrangementPanel(Panel):
         Args:
             costs: of `analysis.copy_costs.hop_costs`.
             measured: by pipeline, the size and stage times that were measured.
-            loads: of `measuring.copies.measure_arrangements`.
+            points: of `display.copies_plots.arrangement_points`.
             base_ms: latency of a request to a model that does nothing, ms.
         """
         import ipywidgets as widgets
 
         self.costs, self.measured, self.base_ms = costs, measured, base_ms
-        self.points = arrangement_points(loads)
+        self.points = points
         first = next(iter(measured.values()))
         wide = {"style": {"description_width": "130px"}, "layout": {"width": "420px"}}
         self.pipeline = widgets.Dropdown(options=[*measured, OWN], description="pipeline", **wide)
@@ -92,5 +92,5 @@ class ArrangementPanel(Panel):
 
     def _measured(self) -> dict[str, tuple[float, float]]:
         here = self.points[self.points["pipeline"] == self.pipeline.value]
-        means = here.groupby("arrangement")[["latency_p50_ms", "requests_per_s"]].mean()
-        return {str(name): (row["latency_p50_ms"], row["requests_per_s"]) for name, row in means.iterrows()}
+        means = here.groupby("arrangement")[["latency_ms", "requests_per_s"]].mean()
+        return {str(name): (row["latency_ms"], row["requests_per_s"]) for name, row in means.iterrows()}

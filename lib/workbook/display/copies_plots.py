@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbook.analysis.arrangement_choice import Expectation
 from workbook.analysis.copies import BYTES_PER_MB
 from workbook.analysis.copy_costs import CONTROL, HopCost
+from workbook.analysis.intervals import Interval
 from workbook.display.drawing import new_figure
 from workbook.display.scales import ticks_for
 from workbook.display.theme import COLOURS, DASHES, INK, SYMBOLS
@@ -18,19 +19,22 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-def copy_cost_plot(comparison: pd.DataFrame, costs: Mapping[str, HopCost]) -> go.Figure:
+def copy_cost_plot(
+    comparison: pd.DataFrame, costs: Mapping[str, HopCost], overall: Mapping[str, Interval]
+) -> go.Figure:
     """Copy time by size: measured as points, the ledger's prediction as lines; both axes logarithmic.
 
     Args:
         comparison: of `analysis.copy_costs.compare_sizes`.
         costs: of `analysis.copy_costs.hop_costs`.
+        overall: of `analysis.copy_costs.measured_over_predicted`.
     """
     shown = comparison[(comparison["copies"] > 0) & (comparison["measured_copy_ms"] > 0)]
     figure = new_figure(
         "What do the copies between three stages cost a request?",
         "Points: what latency grows by with the tensor, beyond the handle's, which copies nothing; bars: 95%. "
         "Lines: predicted from the ledger.",
-        reading_of_copy_costs(comparison, costs),
+        reading_of_copy_costs(comparison, costs, overall),
         height=460,
     )
     for place, (name, group) in enumerate(shown.groupby("arrangement", sort=False)):
@@ -43,7 +47,9 @@ def copy_cost_plot(comparison: pd.DataFrame, costs: Mapping[str, HopCost]) -> go
     return figure.update_yaxes(title_text="copy time (ms)", type="log", **_ticks(shown["measured_copy_ms"]))
 
 
-def reading_of_copy_costs(comparison: pd.DataFrame, costs: Mapping[str, HopCost]) -> str:
+def reading_of_copy_costs(
+    comparison: pd.DataFrame, costs: Mapping[str, HopCost], overall: Mapping[str, Interval]
+) -> str:
     """Cost of a hop and of a MB for each arrangement, and how often the prediction held."""
     parts = [
         f"{name}: {number(cost.per_mb_ms.estimate, 2)} ms per MB and hop ({interval_words(cost.per_mb_ms, 'ms')})"
@@ -61,6 +67,13 @@ def reading_of_copy_costs(comparison: pd.DataFrame, costs: Mapping[str, HopCost]
     unsteady = int(comparison["undecided"].sum())
     if unsteady:
         ending += f" In {unsteady} of the others it lies in the 95% interval: the machine was too unsteady to tell."
+    multiples = [
+        f"{name} {multiple.estimate:.2f} "
+        + (f"({multiple.low:.2f} to {multiple.high:.2f})" if multiple.known else f"({interval_words(multiple)})")
+        for name, multiple in overall.items()
+    ]
+    if multiples:
+        ending += f" All sizes together, measured as a multiple of predicted: {'; '.join(multiples)}."
     return ". ".join(parts) + "." + (ending if judged else "")
 
 
@@ -96,54 +109,56 @@ def reading_of_ladder(table: pd.DataFrame) -> str:
     return f"For {number(table['bytes'].max() / BYTES_PER_MB)} MB: " + "; ".join(parts) + "."
 
 
-def arrangement_plot(loads: pd.DataFrame) -> go.Figure:
+def arrangement_plot(points: pd.DataFrame) -> go.Figure:
     """Latency of a lone request against throughput under load, a point a run; up and to the left is better.
 
     Args:
-        loads: of `measuring.copies.measure_arrangements`, any number of pipelines.
+        points: of `arrangement_points`, any number of pipelines.
     """
     from plotly.subplots import make_subplots
 
-    table = arrangement_points(loads)
-    pipelines = list(table["pipeline"].unique())
+    pipelines = list(points["pipeline"].unique())
     figure = make_subplots(cols=len(pipelines), rows=1, subplot_titles=pipelines, horizontal_spacing=0.12)
     figure = new_figure(
         "Which arrangement answers fast, and which answers much?",
-        "Each point is a run. Up and to the left is better.",
-        reading_of_arrangements(table),
+        "Each point is a run under load. Up and to the left is better.",
+        reading_of_arrangements(points),
         height=460,
         figure=figure,
     )
     for column, pipeline in enumerate(pipelines, start=1):
-        here = table[table["pipeline"] == pipeline]
+        here = points[points["pipeline"] == pipeline]
         for place, (name, group) in enumerate(here.groupby("arrangement", sort=False)):
-            trace = _points(group["latency_p50_ms"], group["requests_per_s"], str(name), place)
+            trace = _points(group["latency_ms"], group["requests_per_s"], str(name), place)
             figure.add_trace(trace.update(showlegend=column == 1, legendgroup=str(name)), row=1, col=column)
     figure.update_layout(showlegend=True, margin={"t": 124}, modebar={"orientation": "v"})  # clear of the titles
     figure.update_xaxes(title_text="median latency alone (ms)", rangemode="tozero")
     return figure.update_yaxes(title_text="requests per second under load", rangemode="tozero")
 
 
-def arrangement_points(loads: pd.DataFrame) -> pd.DataFrame:
-    """Latency with the fewest requests in flight beside throughput with the most, a row a run.
+def arrangement_points(alone: pd.DataFrame, loads: pd.DataFrame) -> pd.DataFrame:
+    """Throughput of each run under load beside the median latency of the lone requests.
+
+    Args:
+        alone: of `measuring.copies.measure_alone`, any number of pipelines.
+        loads: of `measuring.copies.measure_arrangements`, the same ones.
 
     Returns:
-        `pipeline`, `arrangement`, `run`, `latency_p50_ms`, `requests_per_s`.
+        `pipeline`, `arrangement`, `latency_ms`, `requests_per_s`.
     """
-    keys = ["pipeline", "arrangement", "run"]
-    alone = loads[loads["concurrency"] == loads["concurrency"].min()][[*keys, "latency_p50_ms"]]
-    busy = loads[loads["concurrency"] == loads["concurrency"].max()][[*keys, "requests_per_s"]]
-    return alone.merge(busy, on=keys)
+    keys = ["pipeline", "arrangement"]
+    medians = alone.groupby(keys, sort=False)["latency_ms"].median().reset_index()
+    return medians.merge(loads[[*keys, "requests_per_s"]], on=keys)
 
 
 def reading_of_arrangements(points: pd.DataFrame) -> str:
     """The fastest and the most productive arrangement of each pipeline."""
     sentences = []
     for pipeline, group in points.groupby("pipeline", sort=False):
-        means = group.groupby("arrangement", sort=False)[["latency_p50_ms", "requests_per_s"]].mean()
-        fast, much = means["latency_p50_ms"].idxmin(), means["requests_per_s"].idxmax()
+        means = group.groupby("arrangement", sort=False)[["latency_ms", "requests_per_s"]].mean()
+        fast, much = means["latency_ms"].idxmin(), means["requests_per_s"].idxmax()
         sentences.append(
-            f"{pipeline}: {fast} answers a lone request fastest ({milliseconds(means.loc[fast, 'latency_p50_ms'])}), "
+            f"{pipeline}: {fast} answers a lone request fastest ({milliseconds(means.loc[fast, 'latency_ms'])}), "
             f"{much} answers most under load ({number(means.loc[much, 'requests_per_s'])} requests/s)."
         )
     return " ".join(sentences)

@@ -1,7 +1,9 @@
 """One request at a time through each arrangement, over sizes: what a hop costs, and what a byte costs.
 
-Latency comes from the client's clock; the parts come from Triton's statistics, read after every single request, so that
-the median of a run is one of the middle requests and not of whatever disturbed the machine meanwhile.
+The arrangements take turns request by request: what one costs more than another is a difference of milliseconds, and a
+shared machine may slow down by that much from one second to the next. Latency comes from the client's clock; the parts
+come from Triton's statistics, read after every single request, so that the median of a run is one of the middle
+requests and not of whatever disturbed the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from workbook.serving.handle import Server
 
-_BYTES_A_RUN = 8_000_000
+_BYTES_A_RUN = 24_000_000
 _MOST_TIMES = 3
 _PARTS = ("queue_ms", "compute_input_ms", "compute_infer_ms", "compute_output_ms")
 
@@ -60,7 +62,7 @@ def measure_sizes(
     pipeline: Pipeline | None = None,
     progress: bool = True,
 ) -> SizeSweep:
-    """Send relay requests of each size to each arrangement, one at a time; all take turns, A B B A.
+    """Send relay requests of each size to each arrangement, one at a time; arrangements and sizes take turns, A B B A.
 
     Args:
         server: serves all arrangements of the relay pipeline.
@@ -68,7 +70,7 @@ def measure_sizes(
         sizes_bytes: sizes of the tensor that is handed on.
         records_path: CSV file of REQUEST_COLUMNS; `arm` is "arrangement bytes".
         repeats: runs of each, even.
-        requests: timed requests of a run, after two that are not; up to three times as many where the tensor is small.
+        requests: timed requests of a run, after two that are not; up to three times as many of 12 MB or less.
         pipeline: the relay, or another that takes its requests.
         progress: show a progress bar.
 
@@ -82,9 +84,8 @@ def measure_sizes(
     settle_memory(server, pipeline, arrangements, sizes_bytes)
     with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
         arms: dict[str, Callable[[int], list[dict[str, Any]]]] = {
-            f"{name} {size}": partial(_measure_cell, server, writer, pipeline, name, size, requests)
+            f"{size:,} bytes": partial(_measure_size, server, writer, pipeline, arrangements, size, requests)
             for size in sizes_bytes
-            for name in arrangements
         }
         cells = alternate(arms, repeats, progress=progress)
     frame = pd.DataFrame(list(itertools.chain.from_iterable(itertools.chain.from_iterable(cells.values()))))
@@ -109,38 +110,48 @@ def settle_memory(server: Server, pipeline: Pipeline, arrangements: Sequence[str
             ask_once(server, entry_model(pipeline, name), pipeline.outputs, relay_request(size))
 
 
-def _measure_cell(
-    server: Server, writer: RecordWriter, pipeline: Pipeline, arrangement: str, size: int, requests: int, run: int
+def _measure_size(
+    server: Server,
+    writer: RecordWriter,
+    pipeline: Pipeline,
+    arrangements: Sequence[str],
+    size: int,
+    requests: int,
+    run: int,
 ) -> list[dict[str, Any]]:
-    """One run of one arrangement at one size: a row a request and model."""
+    """One run at one size: a row a request and model."""
     requests *= max(1, min(_MOST_TIMES, _BYTES_A_RUN // size))
-    entry, batch = entry_model(pipeline, arrangement), relay_request(size, seed=run + 1)
-    check_requests(server, entry, [batch], pipeline.outputs)
-    (request,) = prepare_requests(entry, [batch], pipeline.outputs, "grpc")
-    models = dict.fromkeys((entry, *member_models(pipeline, arrangement)))
-    transport = open_transport("grpc", server.grpc_url, TIMEOUT_S)
+    batch, sweeper = relay_request(size, seed=run + 1), CacheSweeper()
+    entries = {name: entry_model(pipeline, name) for name in arrangements}
+    members = {name: member_models(pipeline, name) for name in arrangements}
+    prepared = {}
+    for name, entry in entries.items():
+        check_requests(server, entry, [batch], pipeline.outputs)
+        (prepared[name],) = prepare_requests(entry, [batch], pipeline.outputs, "grpc")
     rows: list[dict[str, Any]] = []
-    sweeper = CacheSweeper()
+    name = arrangements[0]
+    transport = open_transport("grpc", server.grpc_url, TIMEOUT_S)
     try:
         transport.connect()
-        counters = read_counters(server, models)
+        counters = read_counters(server, dict.fromkeys([*entries.values(), *itertools.chain(*members.values())]))
         for number in range(-WARM_REQUESTS, requests):
-            sweeper.sweep()
-            record = send_recorded(transport, request, number, f"{arrangement} {size}", run)
-            writer.append(record)
-            counters, deltas = what_happened(server, counters)
-            if number < 0:
-                continue
-            latency_ms = (record["decoded_ns"] - record["sent_ns"]) / 1e6
-            shown = {"arrangement": arrangement, "bytes": size, "run": run, "latency_ms": latency_ms}
-            parts = [
-                {**shown, "model": name, **{part: getattr(deltas[name], part) for part in _PARTS}}
-                for name in member_models(pipeline, arrangement)
-            ]
-            rows += parts
+            for name in arrangements if number % 2 else reversed(arrangements):
+                sweeper.sweep()
+                record = send_recorded(transport, prepared[name], number, f"{name} {size}", run)
+                writer.append(record)
+                asked = {model: counters[model] for model in (entries[name], *members[name])}
+                booked, deltas = what_happened(server, asked)
+                counters |= booked
+                latency_ms = (record["decoded_ns"] - record["sent_ns"]) / 1e6
+                shown = {"arrangement": name, "bytes": size, "run": run, "latency_ms": latency_ms}
+                rows += [
+                    {**shown, "model": model, **{part: getattr(deltas[model], part) for part in _PARTS}}
+                    for model in members[name]
+                    if number >= 0
+                ]
     except RequestError as error:
         server.check_alive()
-        raise LoadError(f"{entry} did not answer a request for {size:,} bytes: {error}.") from None
+        raise LoadError(f"{entries[name]} did not answer a request for {size:,} bytes: {error}.") from None
     finally:
         transport.close()
     return rows

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from workbook.analysis.arrangement_choice import Situation
 from workbook.analysis.copies import ledger, tensor_sizes
 from workbook.analysis.copy_costs import relay_bytes
+from workbook.measuring.copies.answers import ask_once
 from workbook.measuring.copies.booking import measure_stages
+from workbook.measuring.copies.caches import CacheSweeper
 from workbook.measuring.copies.counter import (
     LEAST_BYTES,
     MOST_SIZES,
@@ -22,8 +24,6 @@ from workbook.measuring.copies.counter import (
 )
 from workbook.measuring.copies.requests import TensorRequest, relay_request
 from workbook.measuring.copies.sizes import measure_sizes, settle_memory
-from workbook.measuring.online.requests import prepare_requests
-from workbook.measuring.online.transports import RequestError, open_transport
 from workbook.serving.arrangement_server import HUGE_PAGES, start_arrangement_server
 from workbook.serving.arrangements import entry_model
 from workbook.serving.pipelines import Pipeline, passage_pipeline, relay_pipeline, road_pipeline
@@ -40,7 +40,7 @@ LOADED_BYTES = 6_000_000
 """What the relay hands on where it is put under load."""
 PASSAGE_ROWS = 2
 ROAD_SCENES = 4
-_UNCOUNTED, _COUNTED = 2, 5
+_UNCOUNTED, _COUNTED = 1, 6
 _LOG_S = 0.02
 
 
@@ -179,7 +179,8 @@ def count_copies(
         compiler is found.
 
     Raises:
-        ServerError: the server did not start or did not answer.
+        ServerError: the server did not start, or is gone.
+        LoadError: a request failed.
     """
     import pandas as pd
 
@@ -191,34 +192,27 @@ def count_copies(
     with start_arrangement_server([pipeline], settings, run, only=arrangements, part="_counted", added=added) as server:
         settle_memory(server, pipeline, arrangements, sizes)
         for size in sizes:
-            for name in arrangements:
-                reported = _counted_requests(server, entry_model(pipeline, name), size)
+            for name, reported in _counted_requests(server, pipeline, arrangements, size).items():
                 expected = ledger(pipeline, name, relay_bytes(size))
                 rows.append(counted_row(name, size, reported, expected, server.pid or 0))
     return pd.DataFrame(rows)
 
 
-def _counted_requests(server: Server, model: str, size: int) -> list[list[CountedCopy]]:
-    log, reported = server.log_file, []
+def _counted_requests(
+    server: Server, pipeline: Pipeline, arrangements: Sequence[str], size: int
+) -> dict[str, list[list[CountedCopy]]]:
+    """What some requests to each arrangement reported; they take turns and find cold caches, as in `measure_sizes`."""
+    log, sweeper = server.log_file, CacheSweeper()
+    reported: dict[str, list[list[CountedCopy]]] = {name: [] for name in arrangements}
     assert isinstance(log, Path)
     for number in range(-_UNCOUNTED, _COUNTED):
-        start = log.stat().st_size
-        _ask(server, model, size)
-        time.sleep(_LOG_S)  # a line may be written a moment after the answer
-        with log.open("rb") as file:
-            file.seek(start)
-            if number >= 0:
-                reported.append(read_counted(file.read().decode(errors="replace")))
+        for name in arrangements if number % 2 else reversed(arrangements):
+            start = log.stat().st_size
+            sweeper.sweep()
+            ask_once(server, entry_model(pipeline, name), pipeline.outputs, relay_request(size))
+            time.sleep(_LOG_S)  # a line may be written a moment after the answer
+            with log.open("rb") as file:
+                file.seek(start)
+                if number >= 0:
+                    reported[name].append(read_counted(file.read().decode(errors="replace")))
     return reported
-
-
-def _ask(server: Server, model: str, size_bytes: int) -> None:
-    (request,) = prepare_requests(model, [relay_request(size_bytes)], ["total"], "grpc")
-    transport = open_transport("grpc", server.grpc_url, 60)
-    try:
-        transport.connect()
-        transport.send(request.message)
-    except RequestError as error:
-        raise server.explain_failure(error) from error
-    finally:
-        transport.close()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 JSON_MOST_BYTES = 64 << 20
 _WARM = 1
-_SLOW_NS = 1_000_000_000
+_SLOW_NS, _SLOWEST_NS = 1_000_000_000, 5_000_000_000
 
 
 def measure_ladder(
@@ -49,7 +49,8 @@ def measure_ladder(
     """Ask for each size over each transport, one request at a time; all take turns, A B B A.
 
     A run that has spent a second on a size sends no further requests of it: JSON of 50 MB takes seconds for one, and
-    then the first one counts too.
+    then the first one counts too. What took more than five seconds is not run again: a hiccup of the machine is short
+    beside that.
 
     Args:
         server: serves `copies_source` (`serving.arrangements.source_model`).
@@ -76,13 +77,13 @@ def measure_ladder(
     check_requests(server, SOURCE_MODEL, [relay_request(size) for size in sizes_bytes], [OUTPUT])
     with RecordWriter(records_path, REQUEST_COLUMNS) as writer:
         arms: dict[str, Callable[[int], list[dict[str, Any]]]] = {
-            f"{rung} {size}": partial(_measure_cell, server, writer, rung, size, requests)
+            f"{rung} {size}": _unless_slow(partial(_measure_cell, server, writer, rung, size, requests))
             for size in sizes_bytes
             for rung in rungs
             if rung != HTTP_JSON or size <= json_most_bytes
         }
         cells = alternate(arms, repeats, progress=progress)
-    return pd.DataFrame([_summary(rows) for rows in itertools.chain.from_iterable(cells.values())])
+    return pd.DataFrame([_summary(rows) for rows in itertools.chain.from_iterable(cells.values()) if rows])
 
 
 def ladder_table(ladder: pd.DataFrame) -> pd.DataFrame:
@@ -107,6 +108,19 @@ def _require(sizes_bytes: Sequence[int], rungs: Sequence[str]) -> None:
             raise SettingError(f"a size is {size} bytes: answers are float32, so it is a multiple of 4, 8 or more.")
     if not sizes_bytes or not rungs:
         raise SettingError("there is nothing to measure: give at least one size and one rung.")
+
+
+def _unless_slow(measure: Callable[[int], list[dict[str, Any]]]) -> Callable[[int], list[dict[str, Any]]]:
+    """The same, without requests once one has taken longer than five seconds."""
+    slowest_ns = 0
+
+    def run(number: int) -> list[dict[str, Any]]:
+        nonlocal slowest_ns
+        rows = measure(number) if slowest_ns < _SLOWEST_NS else []
+        slowest_ns = max([slowest_ns, *(row["decoded_ns"] - row["sent_ns"] for row in rows)])
+        return rows
+
+    return run
 
 
 def _measure_cell(
