@@ -69,6 +69,15 @@ def test_a_run_that_is_not_there_names_those_that_are(runs, name, message):
         find_past_run(name)
 
 
+def test_a_run_is_named_by_its_beginning_or_by_a_path(runs, tmp_path_factory, monkeypatch):
+    kept = save_run(tmp_path_factory.mktemp("elsewhere"), "kept", {"served": ("1", "")})
+    first = runs / "20260101-000000-cpu-a"
+    assert find_past_run("20260101") == find_past_run(first.name) == find_past_run(str(first)) == first
+    assert find_past_run(str(kept)) == kept
+    monkeypatch.chdir(kept.parent)
+    assert find_past_run("kept") == kept
+
+
 def test_without_runs_the_way_to_one_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path / "none"))
     with pytest.raises(SettingError, match=r"there is no latest run: No run in .* has results yet: `make run`"):

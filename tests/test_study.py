@@ -12,8 +12,8 @@ import pytest
 from test_notebooks import check_results
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
-from workbook.measuring.comparison.study import find_run, open_study
-from workbook.runs import open_run
+from workbook.measuring.comparison.study import find_replayed, open_study
+from workbook.runs import Run, open_run, write_json
 from workbook.settings import PARAMETERS_DIR, Settings, read_parameter_file
 
 NOTEBOOK = PROJECT_DIR / "notebooks" / "05_batch_versus_online.ipynb"
@@ -65,10 +65,21 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_run_without_records_of_this_notebook_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path))
     other = open_run("01_export_models", Settings())
-    assert find_run(other.directory.name) == other.directory.resolve()
     settings = Settings(replay=other.directory.name)
     with pytest.raises(SettingError, match="no complete records"):
         open_study(settings, open_run("05_batch_versus_online", settings))
+
+
+def test_latest_and_previous_count_the_runs_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBOOK_RUNS", str(tmp_path))
+    first, second, stopped, now = (Run(tmp_path / f"2026010{day}-000000-cpu", NOTEBOOK.stem) for day in range(1, 5))
+    for each in (first, second, stopped, now):
+        write_json(each.records_path("study").with_name("study.json"), {"fair_split": {}})
+    for each in (first, second, now):
+        write_json(each.directory / "results" / f"{NOTEBOOK.stem}.json", {})
+    assert find_replayed("latest", now) == second.directory
+    assert find_replayed("previous", now) == first.directory
+    assert find_replayed("20260103", now) == stopped.directory
 
 
 def test_records_of_another_version_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbook.errors import ModelError, SettingError
 from workbook.measuring.environment import gpu_names
+from workbook.past_runs import LATEST, PREVIOUS, find_past_run
 from workbook.settings import Settings
 
 
@@ -97,10 +98,8 @@ def _check_segmentation(segmentation: str) -> None:
 
 
 def _check_replay(replay: str) -> None:
-    if replay not in ("", "latest"):
-        from workbook.measuring.comparison.study import find_run
-
-        find_run(replay)
+    if replay not in ("", LATEST, PREVIOUS):
+        find_past_run(replay)
 
 
 def _check_server(kind: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbook.errors import SettingError
-from workbook.past_runs import LATEST, all_runs, find_past_run
+from workbook.past_runs import all_runs, find_past_run
 from workbook.runs import read_json, write_json
 
 REQUEST, TIMES = "request.json", "notebook_seconds.json"
@@ -73,7 +73,7 @@ def find_stopped_run(request: RunRequest) -> tuple[Path, Plan]:
             "RESUME goes on with what that run was asked for: leave out PROFILE, NOTEBOOKS, CORPUS, SET."
         )
     runs = [path for path in all_runs() if (path / REQUEST).is_file()]
-    directory = runs[-1] if request.resume == LATEST and runs else find_past_run(request.resume or "")
+    directory = find_past_run(request.resume or "", runs, "a request to go on with")
     if not (directory / REQUEST).is_file():
         raise SettingError(f"{directory.name} was not made by `make run`, so it cannot go on: start a new run.")
     kept = read_json(directory / REQUEST)

@@ -17,6 +17,8 @@ from workbook.errors import SettingError
 from workbook.measuring.environment import describe_environment
 from workbook.settings import Settings
 
+ENVIRONMENT = "environment.json"
+"""File of the machine's description, which every run directory holds."""
 RUN_VARIABLE = "WORKBOOK_RUN"
 """Environment variable by which `make run` gives all its notebooks the same run directory."""
 
@@ -47,7 +49,7 @@ class Run:
     def write_results(self, results: Mapping[str, Any]) -> Path:
         """Write the notebook's headline numbers, with the environment they hold for, to `results/<notebook>.json`."""
         path = self.directory / "results" / f"{self.notebook}.json"
-        write_json(path, {**results, "environment": read_json(self.directory / "environment.json")})
+        write_json(path, {**results, "environment": read_json(self.directory / ENVIRONMENT)})
         return path
 
     def read_results(self) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def create_run(label: str) -> Path:
         directory.chmod(0o755)
         for folder in ("records", "results", "logs", "notebooks"):
             (directory / folder).mkdir()
-        write_json(directory / "environment.json", describe_environment())
+        write_json(directory / ENVIRONMENT, describe_environment())
         _point_latest_to(directory)
     except OSError as error:
         raise cannot_write(runs_dir(), "WORKBOOK_RUNS", error) from error

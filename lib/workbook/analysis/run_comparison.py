@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbook.errors import SettingError
-from workbook.runs import read_json
+from workbook.runs import ENVIRONMENT, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +141,7 @@ def _interval(detail: str) -> tuple[float, float] | None:
 
 
 def _environment(directory: Path) -> dict[str, Any]:
-    path = directory / "environment.json"
+    path = directory / ENVIRONMENT
     return dict(read_json(path)) if path.is_file() else {}
 
 

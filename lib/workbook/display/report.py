@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.display.chapters import Chapter, figure_html, read_chapter
 from workbook.errors import SettingError
-from workbook.runs import Run, read_json, write_json
+from workbook.runs import ENVIRONMENT, Run, read_json, write_json
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -120,7 +120,7 @@ def _not_run(results: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
 
 def _machine(directory: Path) -> list[tuple[str, str]]:
     """The environment record in words; empty where there is none."""
-    path = directory / "environment.json"
+    path = directory / ENVIRONMENT
     if not path.is_file():
         return []
     found = dict(read_json(path))

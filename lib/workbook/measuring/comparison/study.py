@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.split import LatencySplit
-from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
 from workbook.measuring.comparison.measurement import Work, facts_before, measure, prepare
 from workbook.measuring.comparison.protocol import Protocol
 from workbook.measuring.comparison.switches import Plan, make_plan
 from workbook.measuring.records import BATCH_COLUMNS, REQUEST_COLUMNS, read_records
-from workbook.past_runs import all_runs
-from workbook.runs import Run, read_json, runs_dir, write_json
+from workbook.past_runs import all_runs, find_past_run
+from workbook.runs import Run, read_json, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,19 +162,6 @@ def busy_ms(records: pd.DataFrame, protocol: Protocol) -> float:
     return float((end - records["tokenised_ns"]).sum()) / 1e6
 
 
-def find_run(replay: str) -> Path:
-    """The directory that the parameter `replay` names: `latest`, a run's name, or a path.
-
-    Raises:
-        SettingError: there is none.
-    """
-    for place in (runs_dir() / replay, Path(replay).expanduser(), PROJECT_DIR / replay):
-        if place.is_dir():
-            return place.resolve()
-    known = ", ".join(path.name for path in all_runs()[-3:]) or "none"
-    raise SettingError(f"replay is {replay!r}, which names no run. The newest: {known}.")
-
-
 def _facts_path(run: Run) -> Path:
     return run.records_path("study").with_name(_FACTS)
 
@@ -193,19 +179,14 @@ def _opened(settings: Settings, run: Run) -> Study:
 
 
 def find_replayed(replay: str, run: Run) -> Path:
-    """The run to draw again; `latest` is the newest one before this run that has records of this notebook.
+    """The run to draw again; `latest` and `previous` count other runs that have records and results of this notebook.
 
     Raises:
         SettingError: there is none, or its measurement did not come to its end.
     """
-    if replay == "latest":
-        ended = [path for path in all_runs() if (path / "results" / f"{run.notebook}.json").is_file()]
-        measured = [path for path in ended if _is_complete(path, run)]
-        others = [path for path in measured if path.resolve() != run.directory.resolve()]
-        if not others:
-            raise SettingError("replay is 'latest' and no run has records of this notebook: measure first, replay: ''.")
-        return others[-1]
-    directory = find_run(replay)
+    complete = [path for path in all_runs() if _is_complete(path, run) and path.resolve() != run.directory.resolve()]
+    ended = [path for path in complete if (path / "results" / f"{run.notebook}.json").is_file()]
+    directory = find_past_run(replay, ended, f"records of {run.notebook} to replay")
     if not _is_complete(directory, run):
         raise SettingError(f"{directory} has no complete records of {run.notebook}: choose a run that measured it.")
     return directory
