@@ -81,7 +81,7 @@ def test_impossible_cuts_are_refused(encoder, texts, size, order, says):
 
 def test_a_batch_whose_parts_do_not_fit_is_refused():
     with pytest.raises(SettingError, match="3 rows do not fit"):
-        Batch(np.arange(3), ("a",) * 3, np.ones((2, 4), np.int64), np.ones((2, 4), np.int64))
+        Batch(np.ones((2, 4), np.int64), np.ones((2, 4), np.int64), np.arange(3), ("a",) * 3)
 
 
 # --- the offline arm -------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ MS = 1_000_000
 
 def workload(name: str = "2 rows", rows: int = 2, width: int = 5, timed: bool = True) -> Workload:
     ids = np.ones((rows, width), np.int64)
-    return Workload(name, (Batch(np.arange(rows), ("a",) * rows, ids, ids),), timed)
+    return Workload(name, (Batch(ids, ids, np.arange(rows), ("a",) * rows),), timed)
 
 
 def statistics(requests: int, queue_ms: int, infer_ms: int) -> ModelStatistics:

@@ -62,7 +62,7 @@ def test_outputs_are_those_of_pytorch(case: Case):
     session = open_session(case.exported.path, 1)
     assert [node.name for node in session.get_inputs()] == ["input_ids", "attention_mask"]
     assert [node.type for node in session.get_outputs()] == ["tensor(float)"] * 3
-    feed = {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask}
+    feed = tokens.inputs
     hidden, first, embedding = session.run(["last_hidden_state", "cls_embedding", "sentence_embedding"], feed)
     assert hidden.shape == (*tokens.input_ids.shape, 8)
     np.testing.assert_array_equal(first, hidden[:, 0])

@@ -26,7 +26,7 @@ def batch(number: int, rows: int = 2, width: int = 3) -> Batch:
     ids = np.full((rows, width), 100 * number, np.int64)
     mask = np.ones((rows, width), np.int64)
     mask[:, -1] = 0
-    return Batch(np.arange(rows) + 10 * number, ("a",) * rows, ids, mask)
+    return Batch(ids, mask, np.arange(rows) + 10 * number, ("a",) * rows)
 
 
 BATCHES = [batch(number) for number in range(5)]

@@ -23,7 +23,7 @@ from workbook.measuring.variants.workloads import Workload
 
 MS = 1_000_000
 BATCHES = [
-    Batch(np.array([row]), ("a",), np.full((1, 3), row, np.int64), np.ones((1, 3), np.int64)) for row in range(5)
+    Batch(np.full((1, 3), row, np.int64), np.ones((1, 3), np.int64), np.array([row]), ("a",)) for row in range(5)
 ]
 
 
@@ -131,7 +131,7 @@ def test_an_open_loop_is_a_row_among_the_others():
         [{"arrivals": "poisson", "offered_per_s": 12.5, "answered_per_s": 12.0, "errors": 0, "latency_p99_ms": math.nan,
           **dict.fromkeys(("latency_p50_ms", "latency_p95_ms", *SERVER_PARTS), 7.0)}]
     )  # fmt: skip
-    pair = Batch(np.arange(2), ("a", "b"), np.ones((2, 5), np.int64), np.ones((2, 5), np.int64))
+    pair = Batch(np.ones((2, 5), np.int64), np.ones((2, 5), np.int64), np.arange(2), ("a", "b"))
     (row,) = open_loop_rows(rates, "onnx_fp32", Workload("2 tweets", (pair,), timed=True))
     assert tuple(row) == ROW_FIELDS
     assert row["load_mode"] == "open, poisson, 12.5 requests/s"

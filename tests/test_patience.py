@@ -16,7 +16,7 @@ from workbook.measuring.online.patience import lone_request_s, patient
 from workbook.measuring.variants.rate_sweep import longer_rates, seconds_at
 from workbook.models.variants import find_variant
 
-BATCHES = [Batch(np.array([0]), ("a",), np.ones((1, 3), np.int64), np.ones((1, 3), np.int64))]
+BATCHES = [Batch(np.ones((1, 3), np.int64), np.ones((1, 3), np.int64), np.array([0]), ("a",))]
 
 
 def test_windows_hold_four_requests_or_two_turns_of_all_clients() -> None:

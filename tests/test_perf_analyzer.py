@@ -33,7 +33,7 @@ request/response,response wait
 
 def batch(number: int, rows: int = 2) -> Batch:
     ids = np.arange(rows * 3, dtype=np.int64).reshape(rows, 3) + 100 * number
-    return Batch(np.arange(rows), ("a",) * rows, ids, np.ones_like(ids))
+    return Batch(ids, np.ones_like(ids), np.arange(rows), ("a",) * rows)
 
 
 def program(folder: Path, script: str) -> Path:

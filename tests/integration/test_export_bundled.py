@@ -38,6 +38,6 @@ def test_weights_are_in_the_file_once(encoder: Encoder, exported: ExportedModel)
 def test_sentence_embedding_of_real_text(encoder: Encoder, exported: ExportedModel):
     texts = ["The river took the bridge", "台風が来る", "Das Feuer ist gelöscht, alle sind in Sicherheit."]
     tokens = encoder.tokenize(texts)
-    feed = {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask}
+    feed = tokens.inputs
     (embedding,) = open_session(exported.path, 2).run(["sentence_embedding"], feed)
     assert cosine(embedding, embed(encoder, texts)).min() > 0.999999

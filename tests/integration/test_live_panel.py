@@ -32,7 +32,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def live_load(directory: Path, start: Callable[[], Server], server: Server | None = None) -> LiveLoad:
     ones = np.ones((2, 8), np.int64)
-    batches = [Batch(np.arange(2), ("a", "b"), ones, ones)]
+    batches = [Batch(ones, ones, np.arange(2), ("a", "b"))]
     return LiveLoad(Run(directory, "03_serve_with_triton"), {"null": always_served("null", batches)}, start, server)
 
 

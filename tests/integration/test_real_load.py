@@ -42,7 +42,7 @@ TEXTS = [
 
 def tokens(rows: int = 8, width: int = 32, count: int = 4) -> list[Batch]:
     ones = np.ones((rows, width), np.int64)
-    return [Batch(np.arange(rows) + rows * n, ("a",) * rows, ones, ones) for n in range(count)]
+    return [Batch(ones, ones, np.arange(rows) + rows * n, ("a",) * rows) for n in range(count)]
 
 
 def wait_for_lines(path: Path, count: int) -> None:
@@ -152,7 +152,7 @@ def test_only_the_outputs_asked_for_come_back(e5_server: Server, bundled_encoder
 def test_what_triton_refuses_is_a_record_with_its_words(e5_server: Server, tmp_path: Path, transport):
     good, bad = tokens(2, 8, 2)
     bad.input_ids.setflags(write=True)
-    bad = Batch(bad.row_index, bad.texts, bad.input_ids + 10_000_000, bad.attention_mask)
+    bad = Batch(bad.input_ids + 10_000_000, bad.attention_mask, bad.row_index, bad.texts)
     result = send_all(e5_server, Load("e5_onnx", 1, transport), [good, bad, good], tmp_path / "r.csv", progress=False)
     assert (result.records["error"] == "").tolist() == [True, False, True]
     assert "10000001" in result.records["error"][1]

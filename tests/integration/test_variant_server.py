@@ -72,7 +72,7 @@ def test_a_served_variant_answers_as_its_session_does(server: Server, models, ba
 
 def test_rows_batched_by_triton_answer_as_alone(server: Server, models, batches, tmp_path: Path):
     singles = [
-        Batch(b.row_index[i : i + 1], b.texts[i : i + 1], b.input_ids[i : i + 1], b.attention_mask[i : i + 1])
+        Batch(b.input_ids[i : i + 1], b.attention_mask[i : i + 1], b.row_index[i : i + 1], b.texts[i : i + 1])
         for b in batches
         for i in range(b.rows)
     ]
@@ -89,7 +89,7 @@ def test_rows_batched_by_triton_answer_as_alone(server: Server, models, batches,
 
 def test_a_batch_above_the_limit_is_refused_before_it_is_sent(server: Server, models, batches, tmp_path: Path):
     model = load_variant(server, models["onnx_fp32"])
-    rows = Batch(np.arange(33), ("",) * 33, np.ones((33, 4), np.int64), np.ones((33, 4), np.int64))
+    rows = Batch(np.ones((33, 4), np.int64), np.ones((33, 4), np.int64), np.arange(33), ("",) * 33)
     with pytest.raises(
         LoadError, match=r"33 rows and model e5_onnx_fp32 takes at most 32 \(its max_batch_size\): send"
     ):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbook.measuring.corpus.batches import Batch
     from workbook.models.e5 import Tokens
 
 REQUEST_COLUMNS: Mapping[str, str] = {
@@ -100,7 +99,7 @@ class RecordWriter:
 
 
 def batch_record(
-    arm: str, run: int, batch: int, first_row: int, times_ns: tuple[int, int, int, int], tokens: Tokens | Batch
+    arm: str, run: int, batch: int, first_row: int, times_ns: tuple[int, int, int, int], tokens: Tokens
 ) -> dict[str, Any]:
     """One row of BATCH_COLUMNS, of a batch that did not fail; `times_ns` are start, tokenised, inferred and pooled."""
     start_ns, tokenised_ns, inferred_ns, pooled_ns = times_ns

@@ -31,7 +31,7 @@ OFFSET_POSITIONS = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta
 VOLATILE_CONFIG = {"transformers_version", "_name_or_path", "dtype", "torch_dtype", "architectures"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tokens:
     """A tokenised batch.
 
@@ -42,6 +42,11 @@ class Tokens:
 
     input_ids: NDArray[np.int64]
     attention_mask: NDArray[np.int64]
+
+    @property
+    def inputs(self) -> dict[str, NDArray[np.int64]]:
+        """The tensors a model takes, by name."""
+        return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
 
     @property
     def rows(self) -> int:
@@ -55,7 +60,7 @@ class Tokens:
 
     @property
     def padded_tokens(self) -> int:
-        """Tokens the model works on: rows x sequence length, padding included."""
+        """Tokens computed on, padding included: rows x sequence length."""
         return int(self.input_ids.size)
 
 

@@ -83,8 +83,7 @@ def _compare(encoder: Encoder, session: InferenceSession, tokens: Tokens) -> lis
             "last_hidden_state": hidden[mask == 1].numpy(),
             "sentence_embedding": mean_pool(hidden, mask).numpy(),
         }
-    feed = {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask}
-    got_hidden, got_embedding = session.run(list(expected), feed)
+    got_hidden, got_embedding = session.run(list(expected), tokens.inputs)
     got = {"last_hidden_state": got_hidden[tokens.attention_mask == 1], "sentence_embedding": got_embedding}
     batch, length = tokens.input_ids.shape
     return [

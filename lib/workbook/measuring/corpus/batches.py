@@ -4,35 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workbook.errors import SettingError
-
-if TYPE_CHECKING:
-    from workbook.models.e5 import Encoder
+from workbook.models.e5 import Encoder, Tokens
 
 Order = Literal["file", "length"]
 _TEXTS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """One batch of texts and their tokens.
+class Batch(Tokens):
+    """One batch of a corpus: its tokens, and which rows they are.
 
     Attributes:
         row_index: int64, `batch`: position in the corpus of each row.
         texts: the rows, without prefix.
-        input_ids: int64, `batch sequence`.
-        attention_mask: int64, `batch sequence`, 1 on real tokens, 0 on padding.
     """
 
     row_index: NDArray[np.int64]
     texts: tuple[str, ...]
-    input_ids: NDArray[np.int64]
-    attention_mask: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         if len(self.row_index) != len(self.input_ids) or self.input_ids.shape != self.attention_mask.shape:
@@ -41,29 +35,9 @@ class Batch:
             )
 
     @property
-    def inputs(self) -> dict[str, NDArray[np.int64]]:
-        """The tensors a model takes, by name."""
-        return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
-
-    @property
     def first_row(self) -> int:
         """Position in the corpus of the first row."""
         return int(self.row_index[0])
-
-    @property
-    def rows(self) -> int:
-        """Number of texts."""
-        return len(self.row_index)
-
-    @property
-    def real_tokens(self) -> int:
-        """Tokens that stand for text, special tokens included."""
-        return int(self.attention_mask.sum())
-
-    @property
-    def padded_tokens(self) -> int:
-        """Tokens computed on, padding included: rows x sequence length."""
-        return int(self.input_ids.size)
 
 
 def make_batches(
@@ -87,7 +61,7 @@ def make_batches(
 def _make_batch(encoder: Encoder, texts: Sequence[str], rows: NDArray[np.int64], pad_to: int | None) -> Batch:
     chosen = tuple(texts[row] for row in rows)
     tokens = encoder.tokenize(chosen, pad_to=pad_to)
-    return Batch(rows, chosen, tokens.input_ids, tokens.attention_mask)
+    return Batch(tokens.input_ids, tokens.attention_mask, rows, chosen)
 
 
 def cut_rows(encoder: Encoder, texts: Sequence[str], batch_size: int, order: Order = "file") -> list[NDArray[np.int64]]:

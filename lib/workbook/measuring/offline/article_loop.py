@@ -129,7 +129,7 @@ def _exported_stages(session: InferenceSession, protocol: Protocol) -> tuple[Inf
     names = list(protocol.outputs)
 
     def infer(tokens: Tokens) -> Any:
-        return session.run(names, {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask})[-1]
+        return session.run(names, tokens.inputs)[-1]
 
     return infer, (lambda inferred: inferred.tolist()) if protocol.as_list else (lambda inferred: inferred)
 

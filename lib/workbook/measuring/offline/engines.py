@@ -104,8 +104,7 @@ class OnnxEngine(Engine):
 
     def infer(self, tokens: Tokens) -> Any:
         """The pooled output, already in this process's memory."""
-        inputs = {"input_ids": tokens.input_ids, "attention_mask": tokens.attention_mask}
-        return self._session.run([self._output], inputs)[0]
+        return self._session.run([self._output], tokens.inputs)[0]
 
     def pool(self, inferred: Any) -> NDArray[np.float32]:
         """Nothing is left to do."""

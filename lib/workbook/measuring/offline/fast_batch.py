@@ -76,10 +76,10 @@ def make_token_batches(encoder: Encoder, texts: Sequence[str], token_budget: int
         longest = int(lengths[rows[0]])
         batches.append(
             Batch(
-                rows,
-                tuple(texts[row] for row in rows),
                 np.stack([ids[row][:longest] for row in rows]),
                 np.stack([masks[row][:longest] for row in rows]),
+                rows,
+                tuple(texts[row] for row in rows),
             )
         )
     return batches
