@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbook.measuring.ensemble.images import Images, requests_for
-from workbook.measuring.ensemble.runs import WINDOWS, Probe, measure_long_enough
+from workbook.measuring.ensemble.runs import Probe, measure_long_enough
 from workbook.measuring.ensemble.trace_and_overload import check_answers
+from workbook.measuring.online.windows import STABLE_WINDOWS
 from workbook.serving.ensemble_server import EnsembleServer
 from workbook.serving.ensemble_spec import ENSEMBLE, EnsembleVariant
 
@@ -45,7 +46,7 @@ def overload(
 
     served.configure(replace(variant, max_queue_size=OVERLOADED_QUEUE))
     requests = requests_for(ENSEMBLE, images, served.variant)
-    pushed = replace(probe, warmup_s=0.2, window_s=duration_s / 2 / WINDOWS)
+    pushed = replace(probe, warmup_s=0.2, window_s=duration_s / 2 / STABLE_WINDOWS)
     halves, memory_mb, seconds = [], [], 0.0
     for run in range(2):
         result = measure_long_enough(served, pushed, ENSEMBLE, requests, records("overload"), "overload", run)

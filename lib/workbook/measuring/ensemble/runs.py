@@ -15,6 +15,7 @@ from workbook.measuring.ensemble.images import OUTPUTS, ImageRequest, Images, re
 from workbook.measuring.online.load import measure_load
 from workbook.measuring.online.requests import TransportName
 from workbook.measuring.online.scenario import Load, LoadResult
+from workbook.measuring.online.windows import STABLE_WINDOWS
 from workbook.measuring.processor_time import ProcessorTimes
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from workbook.serving.statistics import ModelStatistics
 
 MEMBERS = (MEMBER_A, MEMBER_B)
-WINDOWS = 3
 LENGTHENINGS = (1, 4, 16)
 FEWEST_ANSWERS = 3
 
@@ -57,7 +57,7 @@ class Probe:
             outputs=(OUTPUTS[model],),
             warmup_s=self.warmup_s,
             window_s=self.window_s,
-            max_windows=WINDOWS,
+            max_windows=STABLE_WINDOWS,
             stability_percent=1000,
             timeout_s=self.timeout_s,
         )
