@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,7 @@ import pandas as pd
 import pytest
 
 from workbook.analysis.ensemble_results import ensemble_results, explain_misses, search_predictions
-from workbook.analysis.ensemble_search import choose, search_grid
+from workbook.analysis.ensemble_search import choose, search_grid, with_hop
 from workbook.analysis.loss_causes import effects, loss_causes, settings_of
 from workbook.analysis.prediction import PipelineCosts, predict
 from workbook.display.bottleneck_plots import case_bars, causes_plot, prediction_plot
@@ -133,6 +134,24 @@ def test_moving_a_slider_redraws_the_prediction_with_the_points_measured_there()
     panel.hop.value = "mask"
     assert list(panel.figure.data[1].y) == [190.0]
     assert "with 128 connections 200/s, limited by sfpn16" in panel.reading.value
+
+
+def test_what_b_is_fed_changes_the_prediction_by_what_was_counted_with_either() -> None:
+    rows = found()
+    rows["a_inside_per_s"] = [250.0, 200.0]  # mask, logits: A takes 0.8 times as long where it hands over a mask
+    rows["b_inside_per_s"] = [1000.0, 500.0]
+    other = rows.iloc[[1]].assign(b_instances=2, b_inside_per_s=float("nan"))  # measured with logits alone: no pair
+    rows = pd.concat([rows, other], ignore_index=True)
+    costs = with_hop(replace(COSTS, a_work_by_batch=((1, 0.01),)), rows, "mask")
+    assert (costs.a_work_s, costs.b_work_s) == pytest.approx((0.004, 0.0005))
+    assert (costs.a_processor_s, costs.b_processor_s, costs.transport_s) == pytest.approx((0.004, 0.0005, 0.001))
+    assert costs.a_work_by_batch == ((1, pytest.approx(0.008)),)
+    assert with_hop(COSTS, rows, "logits") == COSTS
+    assert with_hop(COSTS, other, "mask") == replace(COSTS, hop="mask")
+    panel = WhatIfPanel(COSTS, APART, rows, 200)
+    assert "with 128 connections 200/s" in panel.reading.value
+    panel.hop.value = "mask"
+    assert "with 128 connections 250/s" in panel.reading.value
 
 
 def test_results_have_the_fields_that_others_read_and_are_json(tmp_path: Path) -> None:

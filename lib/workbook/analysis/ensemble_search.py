@@ -1,13 +1,14 @@
-"""The search for a configuration that reaches the bound: its grid, its Pareto curve, the choice."""
+"""The search for a configuration that reaches the bound: its grid, its Pareto curve, the choice, what it tells of costs."""
 
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from workbook.analysis.prediction import ceiling_inside
+from workbook.analysis.prediction import PipelineCosts, ceiling_inside
 from workbook.errors import LoadError
 from workbook.serving.ensemble_spec import HOPS, MEMBER_A, MEMBER_B, EnsembleVariant
 
@@ -99,6 +100,40 @@ def choose_a_batch(found: pd.DataFrame) -> pd.Series:
     """
     fast = found[found["images_per_s"] >= NEARLY_BEST * found["images_per_s"].max()]
     return fast.loc[fast["a_max_batch"].idxmin()]
+
+
+def with_hop(costs: PipelineCosts, found: pd.DataFrame, hop: str) -> PipelineCosts:
+    """The costs where A hands over `hop` in place of what it handed over while they were measured.
+
+    How many times as long a member's executions then take is read from configurations that were measured with both: the
+    geometric mean of the ratios of its ceilings, as Triton counted them inside the ensemble. Where there is no such
+    configuration, the costs stay as they are.
+
+    Args:
+        costs: of the pipeline.
+        found: rows of `point_row`.
+        hop: `logits` or `mask`.
+    """
+    longer = {member: _times_as_long(found, f"{member}_inside_per_s", costs.hop, hop) for member in ("a", "b")}
+    return replace(
+        costs,
+        a_work_s=costs.a_work_s * longer["a"],
+        b_work_s=costs.b_work_s * longer["b"],
+        a_processor_s=costs.a_processor_s * longer["a"],
+        b_processor_s=costs.b_processor_s * longer["b"],
+        a_work_by_batch=tuple((batch, work_s * longer["a"]) for batch, work_s in costs.a_work_by_batch),
+        hop=hop,
+    )
+
+
+def _times_as_long(found: pd.DataFrame, ceiling: str, before: str, after: str) -> float:
+    """Ratio of a member's times for an image, of configurations that differ in what is handed over alone."""
+    alike = [*(name for name in VARIED if name != "hop"), "connections"]
+    per_s = found.pivot_table(index=alike, columns="hop", values=ceiling)
+    if not {before, after} <= set(per_s.columns):
+        return 1.0
+    ratios = (per_s[before] / per_s[after]).dropna()
+    return statistics.geometric_mean(ratios) if len(ratios) else 1.0
 
 
 def reason_for(chosen: pd.Series, reported_per_s: float, bound_per_s: float) -> str:

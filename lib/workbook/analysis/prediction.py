@@ -12,7 +12,7 @@ from workbook.analysis.bottleneck import Bound, Demand, Stage, processor_bound
 from workbook.analysis.pipeline import Member, Simulated, simulate_pipeline
 from workbook.errors import SettingError
 from workbook.measuring.processor_time import CLIENT, SERVER
-from workbook.serving.ensemble_spec import MEMBER_A, MEMBER_B, EnsembleVariant, hop_bytes
+from workbook.serving.ensemble_spec import HOPS, MEMBER_A, MEMBER_B, EnsembleVariant, hop_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,7 @@ class PipelineCosts:
         processors: numbers of those that may be used.
         a_work_by_batch: (images in an execution, A's work for each of them), ascending, where several batch sizes were
             measured; empty: `a_work_s` for any.
+        hop: what A handed over while they were measured: `logits` or `mask`.
     """
 
     a_work_s: float
@@ -48,6 +49,7 @@ class PipelineCosts:
     transport_s: float
     processors: tuple[int, ...]
     a_work_by_batch: tuple[tuple[float, float], ...] = ()
+    hop: str = HOPS[0]
 
     def __post_init__(self) -> None:
         for name in ("a_work_s", "b_work_s"):
@@ -119,6 +121,7 @@ def costs_of(a: Sequence[Point], b: Sequence[Point], processors: tuple[int, ...]
         b_processor_s=own[MEMBER_B],
         transport_s=per_byte * IMAGE_BYTES,
         processors=processors,
+        hop=a[0].variant.hop,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from workbook.analysis.ensemble_search import VARIED, with_hop
 from workbook.analysis.prediction import PipelineCosts, Prediction, predict
 from workbook.display.drawing import new_figure
 from workbook.display.panel import Panel, toggles
@@ -26,11 +27,12 @@ def draw_what_if(
     Args:
         costs: calibrated from the members.
         variant: the configuration asked for.
-        measured: rows of `ensemble_search.point_row`, with `b_stall_us` 0.
+        measured: rows of `ensemble_search.point_row`, with `b_stall_us` 0; they also tell what another `hop` costs.
         bound_per_s: the slower member's rate.
     """
     import plotly.graph_objects as go
 
+    costs = with_hop(costs, measured, variant.hop)
     predictions = {count: predict(costs, variant, count) for count in CURVE}
     figure = new_figure(
         "What if?",
@@ -69,9 +71,8 @@ def reading_of_what_if(predictions: dict[int, Prediction]) -> str:
 
 
 def _is_same(measured: pd.DataFrame, variant: EnsembleVariant) -> Any:
-    names = ("b_instances", "b_max_batch", "a_delay_us", "hop", "a_max_batch")
     same = measured["images_per_s"] > 0
-    for name in names:
+    for name in VARIED:
         same &= measured[name] == getattr(variant, name)
     return same
 
