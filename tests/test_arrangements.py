@@ -14,14 +14,10 @@ from workbook.serving.arrangements import (
     source_model,
 )
 from workbook.serving.gpu_arrangements import committed_gpu_spec
+from workbook.serving.model_config import read_config_pbtxt, to_config_pbtxt
+from workbook.serving.model_spec import TensorSpec
 from workbook.serving.pipelines import Pipeline, Stage, passage_pipeline, relay_pipeline, road_pipeline
-from workbook.serving.repository import (
-    TensorSpec,
-    assemble_repository,
-    committed_repository,
-    read_config_pbtxt,
-    to_config_pbtxt,
-)
+from workbook.serving.repository import assemble_repository, committed_repository
 
 
 @pytest.mark.parametrize("spec", [*committed_specs(), committed_gpu_spec()], ids=lambda spec: spec.name)

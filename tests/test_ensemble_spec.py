@@ -16,8 +16,9 @@ from workbook.serving.ensemble_spec import (
     null_member_spec,
     pin_apart,
 )
+from workbook.serving.model_config import read_config_pbtxt, to_config_pbtxt
 from workbook.serving.model_spec import ModelSpec
-from workbook.serving.repository import committed_repository, read_config_pbtxt, to_config_pbtxt
+from workbook.serving.repository import committed_repository
 
 REPORTED = EnsembleVariant()
 AS_REPORTED = {

@@ -12,8 +12,8 @@ from workbook.serving.gpu_arrangements import (
     gpu_arrange,
     gpu_options,
 )
+from workbook.serving.model_config import read_config_pbtxt, to_config_pbtxt
 from workbook.serving.options import ServerOptions
-from workbook.serving.repository import read_config_pbtxt, to_config_pbtxt
 
 MIB = 1 << 20
 

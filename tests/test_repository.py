@@ -7,7 +7,9 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from workbook.errors import ModelError, SettingError
-from workbook.serving.repository import (
+from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec, null_spec
+from workbook.serving.model_config import read_config_pbtxt, to_config_pbtxt
+from workbook.serving.model_spec import (
     Accelerator,
     DynamicBatching,
     EnsembleStep,
@@ -16,13 +18,8 @@ from workbook.serving.repository import (
     Optimization,
     QueuePolicy,
     TensorSpec,
-    assemble_repository,
-    committed_repository,
-    e5_onnx_spec,
-    null_spec,
-    read_config_pbtxt,
-    to_config_pbtxt,
 )
+from workbook.serving.repository import assemble_repository, committed_repository
 
 IMAGE = TensorSpec("IMAGE", "FP16", (3, 256, 448))
 MASK = TensorSpec("MASK", "FP32", (-1, -1))
@@ -58,7 +55,13 @@ ENSEMBLE = ModelSpec(
         EnsembleStep("second", {"x": "features"}, {"y": "MASK"}),
     ),
 )
-SPECS = [EVERYTHING, ENSEMBLE, null_spec(), e5_onnx_spec(backend="container"), e5_onnx_spec(768, backend="embedded")]
+SPECS = [
+    EVERYTHING,
+    ENSEMBLE,
+    null_spec(),
+    e5_onnx_spec(backend="container"),
+    e5_onnx_spec(EncoderOptions(768), backend="embedded"),
+]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
@@ -101,9 +104,8 @@ def test_committed_configuration_is_the_generated_one(file: str, spec: ModelSpec
 
 
 def test_e5_settings_reach_the_configuration() -> None:
-    spec = e5_onnx_spec(
+    options = EncoderOptions(
         768,
-        backend="embedded",
         threads=3,
         instances=2,
         dynamic_batching=DynamicBatching(max_queue_delay_microseconds=700),
@@ -111,6 +113,7 @@ def test_e5_settings_reach_the_configuration() -> None:
         max_tokens=128,
         vocabulary_size=1000,
     )
+    spec = e5_onnx_spec(options, backend="embedded")
     message = text_format.Parse(to_config_pbtxt(spec), model_config_pb2.ModelConfig())
     parameters = {key: value.string_value for key, value in message.parameters.items()}
     assert parameters == {
@@ -127,7 +130,9 @@ def test_e5_settings_reach_the_configuration() -> None:
 def test_only_the_embedded_server_batches_different_lengths() -> None:
     assert all(tensor.ragged for tensor in e5_onnx_spec(backend="embedded").inputs)
     assert not any(tensor.ragged for tensor in e5_onnx_spec(backend="container").inputs)
-    assert not any(tensor.ragged for tensor in e5_onnx_spec(backend="embedded", dynamic_batching=None).inputs)
+    assert not any(
+        tensor.ragged for tensor in e5_onnx_spec(EncoderOptions(dynamic_batching=None), backend="embedded").inputs
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,11 +153,16 @@ def test_only_the_embedded_server_batches_different_lengths() -> None:
         (lambda: replace(null_spec(), backend=""), "there are no steps; give exactly one of the three"),
         (lambda: replace(null_spec(), parameters={"threads": 2}), "give text"),
         (
-            lambda: e5_onnx_spec(backend="container", dynamic_batching=DynamicBatching(preferred_batch_sizes=(64,))),
+            lambda: e5_onnx_spec(
+                EncoderOptions(dynamic_batching=DynamicBatching(preferred_batch_sizes=(64,))), backend="container"
+            ),
             r"\[64\] are outside 1..32",
         ),
-        (lambda: e5_onnx_spec(backend="embedded", max_batch_size=0), "dynamic batching with max_batch_size 0"),
-        (lambda: e5_onnx_spec(backend="embedded", threads=-1), "threads is -1; give 0 or more"),
+        (
+            lambda: e5_onnx_spec(EncoderOptions(max_batch_size=0), backend="embedded"),
+            "dynamic batching with max_batch_size 0",
+        ),
+        (lambda: EncoderOptions(threads=-1), "threads is -1; give 0 or more"),
         (lambda: e5_onnx_spec(backend="cloud"), "backend is 'cloud'"),  # type: ignore[arg-type]
         (lambda: replace(ENSEMBLE, backend="python"), "set them on its members"),
         (lambda: replace(ENSEMBLE, steps=ENSEMBLE.steps[1:]), r"no step makes \['features'\]"),
@@ -179,7 +189,7 @@ def test_assembled_repository_holds_config_code_and_linked_weights(tmp_path: Pat
     weights = tmp_path / "built" / "model.onnx"
     weights.parent.mkdir()
     weights.write_bytes(b"weights")
-    spec = e5_onnx_spec(backend="embedded", threads=2)
+    spec = e5_onnx_spec(EncoderOptions(threads=2), backend="embedded")
     repository = assemble_repository(
         tmp_path / "served", [(spec, {"model.onnx": weights}), (null_spec(), {})], "embedded"
     )

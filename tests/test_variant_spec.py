@@ -11,7 +11,10 @@ from workbook.errors import ModelError, ServerError, SettingError
 from workbook.models.engines import Engine, EngineBuild
 from workbook.models.variants import VARIANTS, VariantModel, find_variant
 from workbook.runs import Run
-from workbook.serving.repository import DynamicBatching, committed_repository, to_config_pbtxt
+from workbook.serving.encoder_spec import EncoderOptions
+from workbook.serving.model_config import to_config_pbtxt
+from workbook.serving.model_spec import DynamicBatching
+from workbook.serving.repository import committed_repository
 from workbook.serving.variant_server import batching_of, check_files, explain_load_failure, start_variant_server
 from workbook.serving.variant_spec import served_name, variant_files, variant_spec
 from workbook.settings import Settings
@@ -38,10 +41,10 @@ def test_every_variant_has_a_committed_folder_and_no_other_is_there():
 
 def test_how_the_servers_are_told_what_computes():
     torch, openvino, engine = (find_variant(name) for name in ("torch_bf16", "openvino_fp32", "tensorrt_bf16"))
-    embedded = variant_spec(openvino, backend="embedded", threads=3)
+    embedded = variant_spec(openvino, EncoderOptions(threads=3), backend="embedded")
     assert (embedded.backend, embedded.parameters["engine"]) == ("python", "openvino")
     assert embedded.parameters["intra_op_thread_count"] == "3"
-    container = variant_spec(openvino, backend="container", threads=3)
+    container = variant_spec(openvino, EncoderOptions(threads=3), backend="container")
     assert (container.backend, container.parameters) == ("openvino", {"INFERENCE_NUM_THREADS": "3"})
     assert container.default_model_filename == "model.onnx"
     assert variant_spec(engine, backend="container").backend == "tensorrt"

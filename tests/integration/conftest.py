@@ -9,7 +9,9 @@ import pytest
 
 from workbook.models.e5 import Encoder
 from workbook.models.variants import VariantModel
-from workbook.serving.repository import assemble_repository, committed_repository, e5_onnx_spec
+from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec
+from workbook.serving.model_spec import DynamicBatching
+from workbook.serving.repository import assemble_repository, committed_repository
 from workbook.serving.server import Server, start_server
 
 
@@ -59,16 +61,15 @@ def short_variants(short_encoder: Encoder) -> dict[str, VariantModel]:
 def e5_repository(tmp_path_factory: pytest.TempPathFactory, bundled_encoder: Encoder) -> Path:
     """A repository with the real e5, two threads, a batcher that waits 20 ms."""
     from workbook.models.export import export_onnx
-    from workbook.serving.repository import DynamicBatching
 
     exported = export_onnx(bundled_encoder)
-    spec = e5_onnx_spec(
+    options = EncoderOptions(
         exported.hidden_size,
-        backend="embedded",
         threads=2,
         dynamic_batching=DynamicBatching(max_queue_delay_microseconds=20_000),
         vocabulary_size=bundled_encoder.module.config.vocab_size,
     )
+    spec = e5_onnx_spec(options, backend="embedded")
     files = {file.name: file for file in exported.files}
     return assemble_repository(tmp_path_factory.mktemp("e5") / "repository", [(spec, files)], "embedded")
 

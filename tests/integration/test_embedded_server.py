@@ -18,9 +18,11 @@ from serving_helpers import infer, start_null, urls_of
 from tritonclient.utils import InferenceServerException
 
 from workbook.errors import ServerError
+from workbook.serving.encoder_spec import null_spec
 from workbook.serving.handle import Server
+from workbook.serving.model_config import to_config_pbtxt
 from workbook.serving.options import ServerOptions
-from workbook.serving.repository import committed_repository, null_spec, to_config_pbtxt
+from workbook.serving.repository import committed_repository
 from workbook.serving.server import start_server
 
 pytestmark = pytest.mark.integration

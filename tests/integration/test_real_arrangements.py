@@ -24,8 +24,9 @@ from workbook.serving import handles, supervisor
 from workbook.serving.arrangements import HandleOptions, arrange, arrangement_names, entry_model
 from workbook.serving.embedded import EmbeddedServer
 from workbook.serving.gpu_arrangements import GPU_ARRANGEMENTS, gpu_arrange
+from workbook.serving.model_spec import InstanceSpec
 from workbook.serving.pipelines import Pipeline, passage_pipeline, relay_pipeline, road_pipeline
-from workbook.serving.repository import InstanceSpec, assemble_repository
+from workbook.serving.repository import assemble_repository
 from workbook.serving.server import start_server
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,8 @@ from workbook.measuring.online.load import Load
 from workbook.measuring.online.perf_analyzer import find_perf_analyzer, perf_analyzer_version, run_perf_analyzer
 from workbook.models.e5 import Encoder
 from workbook.serving.handle import Server
-from workbook.serving.repository import InstanceSpec, ModelSpec, TensorSpec, to_config_pbtxt
+from workbook.serving.model_config import to_config_pbtxt
+from workbook.serving.model_spec import InstanceSpec, ModelSpec, TensorSpec
 from workbook.serving.server import start_server
 
 pytestmark = pytest.mark.integration

@@ -1,9 +1,10 @@
 """Serving: model repository, servers, statistics.
 
-    from workbook.serving.repository import assemble_repository, e5_onnx_spec, null_spec
+    from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec, null_spec
+    from workbook.serving.repository import assemble_repository
     from workbook.serving.server import ServerOptions, start_server
 
-    spec = e5_onnx_spec(exported.hidden_size, backend="embedded", threads=2)
+    spec = e5_onnx_spec(EncoderOptions(exported.hidden_size, threads=2), backend="embedded")
     weights = {file.name: file for file in exported.files}
     repository = assemble_repository(run / "repository", [(spec, weights), (null_spec(), {})], "embedded")
     with start_server("embedded", repository, log_file=run / "triton.log") as server:

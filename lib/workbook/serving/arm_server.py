@@ -8,15 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbook.serving.encoder_server import ENCODER_MODEL, NULL_MODEL
-from workbook.serving.repository import (
-    Backend,
-    DynamicBatching,
-    ModelSpec,
-    assemble_repository,
-    committed_repository,
-    e5_onnx_spec,
-    null_spec,
-)
+from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec, null_spec
+from workbook.serving.model_spec import Backend, DynamicBatching, ModelSpec, backend_of
+from workbook.serving.repository import assemble_repository, committed_repository
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 
 if TYPE_CHECKING:
@@ -64,7 +58,7 @@ def start_arm_server(
     kind = resolve_kind(settings.server)
     if kind.startswith("remote:"):
         return start_server(kind, models=[ENCODER_MODEL, NULL_MODEL])
-    backend: Backend = "container" if kind == "container" else "embedded"
+    backend = backend_of(kind)
     threads, streams = settings.compute_threads, settings.compute_streams
     forms: dict[str, tuple[ExportedModel, int, int, DynamicBatching | None]] = {
         ENCODER_MODEL: (exported, threads, 1, None),
@@ -94,9 +88,8 @@ def _spec(
     form: tuple[ExportedModel, int, int, DynamicBatching | None],
 ) -> ModelSpec:
     exported, threads, instances, batching = form
-    spec = e5_onnx_spec(
+    options = EncoderOptions(
         exported.hidden_size,
-        backend=backend,
         threads=threads,
         instances=instances,
         dynamic_batching=batching,
@@ -104,7 +97,7 @@ def _spec(
         max_tokens=min(exported.max_length, settings.max_length),
         vocabulary_size=int(encoder.config.vocab_size),
     )
-    return replace(spec, name=name)
+    return replace(e5_onnx_spec(options, backend=backend), name=name)
 
 
 def _files(exported: ExportedModel, backend: Backend) -> dict[str, Path]:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from workbook.serving.arrangements import HandleOptions, arrange, source_model
+from workbook.serving.model_spec import backend_of
 from workbook.serving.pipelines import Pipeline
-from workbook.serving.repository import Backend, assemble_repository
+from workbook.serving.repository import assemble_repository
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def start_arrangement_server(
     models = [*made, source_model()]
     if kind.startswith("remote:"):
         return start_server(kind, models=[spec.name for spec, _ in models])
-    backend: Backend = "container" if kind == "container" else "embedded"
+    backend = backend_of(kind)
     name = f"{run.notebook}{part}"
     repository = assemble_repository(run.directory / "model_repository" / name, models, backend)
     with environment(added or {}):

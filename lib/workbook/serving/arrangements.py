@@ -14,15 +14,9 @@ from pathlib import Path
 
 from workbook.errors import SettingError
 from workbook.serving import handles
+from workbook.serving.model_spec import DynamicBatching, EnsembleStep, InstanceSpec, ModelSpec, TensorSpec
 from workbook.serving.pipelines import Pipeline, Stage, once, relay_pipeline
-from workbook.serving.repository import (
-    DynamicBatching,
-    EnsembleStep,
-    InstanceSpec,
-    ModelSpec,
-    TensorSpec,
-    committed_repository,
-)
+from workbook.serving.repository import committed_repository
 
 PREFIX = "copies"
 ARRANGEMENTS = ("monolith", "monolith_x", "ensemble", "bls", "bls_async", "handle")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbook.serving.repository import Backend, DynamicBatching, assemble_repository, e5_onnx_spec, null_spec
+from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec, null_spec
+from workbook.serving.model_spec import DynamicBatching, backend_of
+from workbook.serving.repository import assemble_repository
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 
 if TYPE_CHECKING:
@@ -47,10 +49,9 @@ def start_encoder_server(
     models = [ENCODER_MODEL, NULL_MODEL]
     if kind.startswith("remote:"):
         return start_server(kind, models=models)
-    backend: Backend = "container" if kind == "container" else "embedded"
-    spec = e5_onnx_spec(
+    backend = backend_of(kind)
+    encoder_options = EncoderOptions(
         exported.hidden_size,
-        backend=backend,
         threads=settings.compute_threads,
         instances=settings.instances,
         dynamic_batching=dynamic_batching,
@@ -58,6 +59,7 @@ def start_encoder_server(
         max_tokens=min(exported.max_length, settings.max_length),
         vocabulary_size=int(encoder.config.vocab_size),
     )
+    spec = e5_onnx_spec(encoder_options, backend=backend)
     weights = {file.name: file for file in exported.files}
     destination = run.directory / "model_repository" / run.notebook
     repository = assemble_repository(destination, [(spec, weights), (null_spec(exported.hidden_size), {})], backend)

@@ -25,7 +25,8 @@ from workbook.serving.ensemble_spec import (
     null_ensemble_spec,
     null_member_spec,
 )
-from workbook.serving.repository import Backend, ModelSpec, assemble_repository, committed_repository
+from workbook.serving.model_spec import Backend, ModelSpec, backend_of
+from workbook.serving.repository import assemble_repository, committed_repository
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def start_ensemble_server(
     kind = resolve_kind(kind)
     if kind.startswith("remote:"):
         return EnsembleServer(start_server(kind, models=SERVED), None, directory, "container", variant)
-    backend: Backend = "container" if kind == "container" else "embedded"
+    backend = backend_of(kind)
     specs = (member_a_spec(variant, backend), member_b_spec(variant), ensemble_spec(variant), *_null_specs())
     models = [(spec, _files(spec, model, variant, backend)) for spec in specs]
     assemble_repository(directory, models, backend)

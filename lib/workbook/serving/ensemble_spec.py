@@ -6,10 +6,10 @@ One value, `EnsembleVariant`, stands for every configuration that is served; its
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import get_args
 
 from workbook.errors import SettingError
 from workbook.serving.model_spec import (
+    Backend,
     DynamicBatching,
     EnsembleStep,
     InstanceSpec,
@@ -17,8 +17,8 @@ from workbook.serving.model_spec import (
     Optimization,
     QueuePolicy,
     TensorSpec,
+    check_backend,
 )
-from workbook.serving.repository import Backend
 
 MEMBER_A, MEMBER_B, ENSEMBLE = "sfpn16", "pypost16", "sfpn16_pypost16"
 NULL_MEMBER, NULL_A, NULL_B, NULL_ENSEMBLE = "null_member", "null_a", "null_b", "null_ensemble"
@@ -111,7 +111,7 @@ def member_a_spec(variant: EnsembleVariant, backend: Backend) -> ModelSpec:
     The container runs TorchScript in libtorch, as reported; the embedded server has no such backend and runs the same
     weights in onnxruntime inside a Python model.
     """
-    _check_backend(backend)
+    check_backend(backend)
     embedded = backend == "embedded"
     return ModelSpec(
         name=MEMBER_A,
@@ -218,8 +218,3 @@ def _pinned(variant: EnsembleVariant) -> Optimization | None:
 def _parameters(others: dict[str, str], processors: tuple[int, ...]) -> dict[str, str]:
     pinned = {"processors": ",".join(map(str, processors))} if processors else {}
     return dict(sorted({**others, **pinned}.items()))
-
-
-def _check_backend(backend: str) -> None:
-    if backend not in get_args(Backend):
-        raise SettingError(f"backend is {backend!r}; give {' or '.join(get_args(Backend))}.")

@@ -17,7 +17,7 @@ from workbook.serving.model_spec import (
     TensorSpec,
 )
 
-HEADER = "# Generated from the spec in workbook.serving.repository; change it there.\n"
+HEADER = "# Generated from its spec in lib/workbook/serving; change it there.\n"
 
 
 def to_config_pbtxt(spec: ModelSpec) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from workbook.errors import SettingError
 
@@ -13,8 +13,20 @@ DTYPES = (
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
     "FP16", "FP32", "FP64", "STRING", "BF16",
 )  # fmt: skip
+Backend = Literal["container", "embedded"]
 INSTANCE_KINDS = ("auto", "cpu", "gpu", "model")
 _MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+def backend_of(kind: str) -> Backend:
+    """Which server a configuration is for, from the kind of server that `resolve_kind` gives."""
+    return "container" if kind == "container" else "embedded"
+
+
+def check_backend(backend: str) -> None:
+    """Refuse what is no server that a configuration can be for."""
+    if backend not in get_args(Backend):
+        raise SettingError(f"backend is {backend!r}; give {' or '.join(get_args(Backend))}.")
 
 
 @dataclass(frozen=True)

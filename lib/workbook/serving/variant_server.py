@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from workbook.errors import ModelError, ServerError
 from workbook.models.engine_record import check_engine
 from workbook.serving.encoder_server import NULL_MODEL
-from workbook.serving.repository import Backend, DynamicBatching, ModelSpec, assemble_repository, null_spec
+from workbook.serving.encoder_spec import EncoderOptions, null_spec
+from workbook.serving.model_spec import Backend, DynamicBatching, ModelSpec, backend_of
+from workbook.serving.repository import assemble_repository
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 from workbook.serving.variant_spec import served_name, variant_files, variant_spec
 
@@ -49,7 +51,7 @@ def start_variant_server(
     if kind.startswith("remote:"):
         return start_server(kind, models=names)
     check_files(models)
-    backend: Backend = "container" if kind == "container" else "embedded"
+    backend = backend_of(kind)
     entries = [(_spec(encoder, model, settings, backend), variant_files(model, backend)) for model in models]
     repository = run.directory / "model_repository" / run.notebook
     assemble_repository(repository, [*entries, (null_spec(encoder.hidden_size), {})], backend)
@@ -161,10 +163,8 @@ def explain_load_failure(error: ServerError, models: Sequence[VariantModel]) -> 
 
 
 def _spec(encoder: Encoder, model: VariantModel, settings: Settings, backend: Backend) -> ModelSpec:
-    return variant_spec(
-        model.variant,
+    options = EncoderOptions(
         model.hidden_size,
-        backend=backend,
         threads=settings.compute_threads,
         instances=settings.instances,
         dynamic_batching=batching_of(settings),
@@ -172,3 +172,4 @@ def _spec(encoder: Encoder, model: VariantModel, settings: Settings, backend: Ba
         max_tokens=min(model.max_length, settings.max_length),
         vocabulary_size=int(encoder.config.vocab_size),
     )
+    return variant_spec(model.variant, options, backend=backend)

@@ -8,14 +8,9 @@ from pathlib import Path
 
 from workbook.errors import SettingError
 from workbook.models.variants import Variant, VariantModel
-from workbook.serving.repository import (
-    BUNDLED_HIDDEN_SIZE,
-    Backend,
-    DynamicBatching,
-    ModelSpec,
-    committed_repository,
-    e5_onnx_spec,
-)
+from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec
+from workbook.serving.model_spec import Backend, ModelSpec
+from workbook.serving.repository import committed_repository
 
 _PYTHON_CODE = "e5_onnx/1/model.py"
 """One Python model runs every embedded engine; its configuration says which."""
@@ -28,53 +23,31 @@ def served_name(variant: Variant) -> str:
 
 def variant_spec(
     variant: Variant,
-    hidden_size: int = BUNDLED_HIDDEN_SIZE,
+    options: EncoderOptions = EncoderOptions(),  # noqa: B008 - frozen
     *,
     backend: Backend,
-    threads: int = 0,
-    instances: int = 1,
-    dynamic_batching: DynamicBatching | None = DynamicBatching(),  # noqa: B008 - frozen
-    max_batch_size: int = 32,
-    max_tokens: int = 512,
-    vocabulary_size: int | None = None,
 ) -> ModelSpec:
     """The variant as a model with e5's inputs and outputs, see `e5_onnx_spec`.
 
     Args:
         variant: which.
-        hidden_size: width of the encoder.
+        options: how it is served.
         backend: `container` (Triton's own backend of the library) or `embedded` (the library in the Python backend).
-        threads: the library computes with, for each instance; 0 leaves the library's default. A GPU has none.
-        instances: copies that run at the same time.
-        dynamic_batching: None: every request runs alone.
-        max_batch_size: most rows in one execution; of an engine, at most the largest it was built for.
-        max_tokens: longest row, checked before it runs (embedded).
-        vocabulary_size: token ids from this on are refused before they run (embedded).
 
     Raises:
-        SettingError: a value is out of bounds, or this server cannot run the variant.
+        SettingError: this server cannot run the variant.
     """
     engine = variant.embedded_engine if backend == "embedded" else variant.container_backend
     if engine is None:
         other = "container" if backend == "embedded" else "embedded"
         raise SettingError(f'{variant.name} cannot run in the {backend} server: set server = "{other}".')
-    spec = e5_onnx_spec(
-        hidden_size,
-        backend=backend,
-        threads=threads,
-        instances=instances,
-        dynamic_batching=dynamic_batching,
-        max_batch_size=max_batch_size,
-        max_tokens=max_tokens,
-        vocabulary_size=vocabulary_size,
-    )
+    spec = replace(e5_onnx_spec(options, backend=backend), name=served_name(variant))
     if backend == "embedded":
-        return replace(spec, name=served_name(variant), parameters={**spec.parameters, "engine": engine})
+        return replace(spec, parameters={**spec.parameters, "engine": engine})
     return replace(
         spec,
-        name=served_name(variant),
         backend=engine,
-        parameters=_container_parameters(engine, threads, spec.parameters),
+        parameters=_container_parameters(engine, options.threads, spec.parameters),
         default_model_filename=variant.file if engine == "openvino" else "",  # it would look for its own format
     )
 
