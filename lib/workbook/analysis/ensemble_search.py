@@ -1,4 +1,4 @@
-"""The search for a configuration that reaches the bound: its grid, its Pareto curve, the choice, what it tells of costs."""
+"""The search for a configuration that reaches the bound: its grid, its Pareto curve, the choice, the costs it shows."""
 
 from __future__ import annotations
 
