@@ -25,6 +25,10 @@ NOTEBOOKS = sorted((PROJECT_DIR / "notebooks").glob("*.ipynb"))
         ("concurrency", ["1"], "list of whole numbers"),
         ("device", "tpu", "one of auto, cpu, cuda"),
         ("layers", 0, "between 1 and"),
+        ("shape_rounds", 3, "between 1 and 2"),
+        ("regime_rounds", 0, "between 2 and"),
+        ("search_b_batches", [0, 0], "each number once"),
+        ("article_precision", "fp16", "one of auto, bf16, fp32"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_bound(name: str, value: object, message: str) -> None:

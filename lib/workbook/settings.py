@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import os
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,11 +14,11 @@ import yaml
 
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
+from workbook.setting_fields import check_fields, one_of, require_within, within
 
 PARAMETERS_DIR = PROJECT_DIR / "notebooks" / "parameters"
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "bf16", "fp32")
-MAY_BE_EMPTY = ("preferred_batch_sizes", "depths")
 
 
 @dataclass(frozen=True)
@@ -32,47 +31,47 @@ class Settings:
     # what is measured
     model: str = "bundled"
     """Where the encoder comes from: `bundled`, `hub:ORG/NAME` or `path:DIR`."""
-    layers: int | None = None
+    layers: int | None = within(None, 1, 1000)
     """Keep only the first so many encoder layers; `None` keeps them all."""
     corpus: str = "sample"
     """Where the text comes from: `sample`, `hub:ORG/NAME`, or a path to CSV, Parquet or JSONL."""
     text_column: str = "text"
-    rows: int = 1024
+    rows: int = within(1024, 1, 10_000_000)
     """Rows of the corpus that go through each arm, in file order; notebook 05 splits them over an arm's runs."""
-    seed: int = 0
+    seed: int = within(0, 0, 2**32 - 1)
 
     # how the work is cut and computed
-    batch_size: int = 32
-    max_length: int = 512
+    batch_size: int = within(32, 1, 4096)
+    max_length: int = within(512, 2, 8192)
     """Tokens a row is truncated to; the encoder's own limit is the bound."""
-    threads: int = 0
+    threads: int = within(0, 0, 1024)
     """Threads a model computes with, in either arm; 0 takes the processors this process may use."""
-    device: str = "auto"
+    device: str = one_of("auto", DEVICES)
     """Where PyTorch computes: `auto`, `cpu` or `cuda`."""
 
     # the server
     server: str = "auto"
     """`embedded`, `container`, `remote:HOST:GRPC_PORT:HTTP_PORT`, or `auto`."""
-    instances: int = 1
+    instances: int = within(1, 1, 256)
     """Copies of the served model that run at the same time."""
     dynamic_batching: bool = True
     """Whether Triton puts waiting requests together, where a notebook does not say otherwise."""
-    preferred_batch_sizes: tuple[int, ...] = ()
+    preferred_batch_sizes: tuple[int, ...] = within((), 1, 4096, may_be_empty=True)
     """Batch sizes that Triton sends off at once when reached; empty leaves it to the queue."""
-    queue_delay_microseconds: int = 0
+    queue_delay_microseconds: int = within(0, 0, 60_000_000)
     """Longest time a request waits for others to share its batch."""
-    grpc_infer_thread_count: int = 0
+    grpc_infer_thread_count: int = within(0, 0, 1024)
     """Threads that take requests off gRPC, where this Triton can be told; 0 leaves its default."""
-    startup_timeout_s: float = 180.0
+    startup_timeout_s: float = within(180.0, 1, 3600)
 
     # how it is measured
-    concurrency: tuple[int, ...] = (1, 4)
-    repeats: int = 4
+    concurrency: tuple[int, ...] = within((1, 4), 1, 1024)
+    repeats: int = within(4, 2, 1000, even=True)
     """Runs of each arm, the unit of replication; even, so that the arms alternate A B B A."""
-    warmup_s: float = 2.0
-    window_s: float = 5.0
-    stability_percent: float = 10.0
-    max_windows: int = 10
+    warmup_s: float = within(2.0, 0, 600)
+    window_s: float = within(5.0, 0.05, 600)
+    stability_percent: float = within(10.0, 0.1, 100)
+    max_windows: int = within(10, 3, 1000)
     """Windows tried before a measurement is reported as unstable."""
     perf_analyzer: str = ""
     """Path of perf_analyzer; empty looks on PATH, `none` leaves it out."""
@@ -80,227 +79,129 @@ class Settings:
     # the benchmark of variants
     variants: tuple[str, ...] = ("auto",)
     """`auto` for all that this machine can run, or names such as `onnx_fp32` and `tensorrt_bf16`."""
-    benchmark_concurrency: tuple[int, ...] = (1, 2, 3, 4)
+    benchmark_concurrency: tuple[int, ...] = within((1, 2, 3, 4), 1, 1024)
     """Requests in flight in the benchmark's table; the article's range."""
-    request_rows: int = 1
+    request_rows: int = within(1, 1, 4096)
     """Tweets a request of the benchmark's first workload carries."""
-    sequence_length: int = 128
+    sequence_length: int = within(128, 2, 8192)
     """Tokens every row of the benchmark's second workload is padded to, `batch_size` rows a request."""
-    cell_s: float = 1.5
+    cell_s: float = within(1.5, 0.15, 600)
     """Seconds measured for each cell of the benchmark's first workload; the second sends a few requests a cell."""
-    rounds: int = 2
+    rounds: int = within(2, 2, 1000, even=True)
     """Times the benchmark's table is measured, forwards and backwards in turn; even."""
-    shape_rounds: int = 1
+    shape_rounds: int = within(1, 1, 1000)
     """In how many of the rounds the second workload is measured, whose requests take seconds on a CPU."""
-    quality_rows: int = 512
+    quality_rows: int = within(512, 2, 1_000_000)
     """Rows of the corpus on which variants are held against fp32."""
-    objective_ms: float = 150.0
+    objective_ms: float = within(150.0, 0.1, 3_600_000)
     """Latency objective: what a request may take from the moment it should have been sent."""
-    open_loop_s: float = 5.0
+    open_loop_s: float = within(5.0, 0.2, 3600)
     """Seconds of each open-loop measurement."""
-    load_percents: tuple[int, ...] = (50, 80, 120)
+    load_percents: tuple[int, ...] = within((50, 80, 120), 1, 1000)
     """Request rates of the open loop, in percent of what the closed loop reached."""
 
     # batch against online
-    switch_rows: int = 256
+    switch_rows: int = within(256, 1, 10_000_000)
     """Rows through each arm of the waterfall, from the first rows of every run's share."""
-    article_pad_to: int = 128
+    article_pad_to: int = within(128, 0, 8192)
     """Tokens the article's online arm pads to; 0: as its batch arm. It does not say; its engine is tuned for 128."""
-    article_precision: str = "auto"
+    article_precision: str = one_of("auto", PRECISIONS)
     """Of the article's batch arm: `bf16`, `fp32`, or `auto`: bf16 where a GPU or a processor computes in it."""
-    streams: int = 0
+    streams: int = within(0, 0, 256)
     """Copies of the model that compute side by side in the tuned arms; 0: one for each thread."""
-    token_budget: int = 512
+    token_budget: int = within(512, 1, 1_000_000)
     """Most padded tokens in a batch of the tuned arms."""
-    depths: tuple[int, ...] = (1, 3)
+    depths: tuple[int, ...] = within((1, 3), 1, 1000, may_be_empty=True)
     """The map of regimes also measures the encoder cut to its first so many layers."""
-    regime_batches: tuple[int, ...] = (1, 8, 32, 128)
-    regime_lengths: tuple[int, ...] = (128, 512)
-    regime_s: float = 0.5
+    regime_batches: tuple[int, ...] = within((1, 8, 32, 128), 1, 4096)
+    regime_lengths: tuple[int, ...] = within((128, 512), 1, 8192)
+    regime_s: float = within(0.5, 0.001, 600)
     """Seconds of each run of a regime, at least one batch."""
-    regime_rounds: int = 2
+    regime_rounds: int = within(2, 2, 1000, even=True)
     """Runs of each regime; even."""
-    repeat_runs: int = 6
+    repeat_runs: int = within(6, 2, 100)
     """Runs of one and the same arm, to see what a test says where nothing differs."""
-    repeat_s: float = 1.5
+    repeat_s: float = within(1.5, 0.05, 600)
     """Seconds of each of those runs."""
-    price_per_hour: float = 1.0
+    price_per_hour: float = within(1.0, 1e-6, 1e6)
     """Price of this machine for an hour, in any currency: an assumption to be replaced by yours."""
-    objective_s: float = 60.0
+    objective_s: float = within(60.0, 1e-3, 31_536_000)
     """Longest wait for an answer that is acceptable, s."""
-    job_start_s: float = 10.0
+    job_start_s: float = within(10.0, 0, 86_400)
     """From asking for a machine to its first instruction, s: an assumption; loading the model is measured."""
     replay: str = ""
-    """Directory of a run (or `latest`) whose records are drawn again without measuring; empty measures."""
+    """A run whose records are drawn again without measuring: `latest`, its name or the beginning of it, a path."""
 
     # the ensemble
     segmentation: str = "trained"
     """The segmentation model: `trained`, `checkpoint:FILE`, or a backbone `hub:ORG/NAME` or `path:DIR`."""
-    ensemble_images: int = 100
+    ensemble_images: int = within(100, 1, 4096)
     """Different road scenes that are sent in turn."""
-    ensemble_connections: int = 128
+    ensemble_connections: int = within(128, 1, 1024)
     """HTTP connections that keep the ensemble busy, as in the issue."""
-    ensemble_curve: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    ensemble_curve: tuple[int, ...] = within((1, 2, 4, 8, 16, 32, 64), 1, 1024)
     """Connections of the latency-throughput curve, before `ensemble_connections`."""
-    ensemble_warmup_s: float = 0.6
-    ensemble_window_s: float = 0.7
+    ensemble_warmup_s: float = within(0.6, 0, 600)
+    ensemble_window_s: float = within(0.7, 0.05, 600)
     """A third of the measured time of one point."""
-    ensemble_repeats: int = 2
+    ensemble_repeats: int = within(2, 1, 100)
     """Times each case is measured, forwards and backwards in turn; one gives no interval."""
     ensemble_causes: tuple[str, ...] = ("all",)
     """Causes of loss to switch on and off: `all`, or some of their keys (analysis/loss_causes.py)."""
-    ensemble_cause_rounds: int = 3
+    ensemble_cause_rounds: int = within(3, 1, 100)
     """Times each of their configurations is measured."""
-    ensemble_overload_s: float = 4.0
+    ensemble_overload_s: float = within(4.0, 0.5, 3600)
     """How long the ensemble is asked for more than it may queue, s."""
-    search_b_instances: tuple[int, ...] = (1, 2)
-    search_b_batches: tuple[int, ...] = (0, 8)
+    search_b_instances: tuple[int, ...] = within((1, 2), 1, 64)
+    search_b_batches: tuple[int, ...] = within((0, 8), 0, 256)
     """Most masks in one execution of the post-processing; 0: one at a time."""
-    search_delays_us: tuple[int, ...] = (0,)
+    search_delays_us: tuple[int, ...] = within((0,), 0, 10_000_000)
     """Longest waits of the segmentation's batcher, microseconds."""
-    search_a_batches: tuple[int, ...] = (4,)
+    search_a_batches: tuple[int, ...] = within((4,), 1, 256)
     """Other limits on the segmentation's batches, tried on what was chosen."""
 
     # copies between models
-    copy_sizes_kb: tuple[int, ...] = (8, 100, 1000, 3000, 6000, 12_000, 24_000, 50_000)
+    copy_sizes_kb: tuple[int, ...] = within((8, 100, 1000, 3000, 6000, 12_000, 24_000, 50_000), 1, 1_000_000)
     """Tensors that are handed from stage to stage, in 10^3 bytes; the line of cost needs two from 1,000 to 33,554."""
-    ladder_sizes_kb: tuple[int, ...] = (100, 1000, 6000, 50_000)
+    ladder_sizes_kb: tuple[int, ...] = within((100, 1000, 6000, 50_000), 1, 1_000_000)
     """Answers that are asked for over every transport, in 10^3 bytes."""
-    copy_runs: int = 4
+    copy_runs: int = within(4, 2, 100, even=True)
     """Runs of each arrangement at each size; even."""
-    copy_requests: int = 8
+    copy_requests: int = within(8, 1, 10_000)
     """Requests of such a run; tensors up to 12 MB get up to three times as many."""
-    copy_window_s: float = 0.2
+    copy_window_s: float = within(0.2, 0.05, 600)
     """A third of the measured time of each arrangement under load."""
-    copy_load_runs: int = 4
+    copy_load_runs: int = within(4, 2, 100, even=True)
     """Runs of each arrangement under load; even."""
-    monolith_instances: int = 2
+    monolith_instances: int = within(2, 2, 64)
     """Copies of the whole pipeline that are compared with one."""
-    stub_memory_mb: int = 256
+    stub_memory_mb: int = within(256, 1, 65_536)
     """First size of the region that each Python model shares with the server, MiB."""
-    stub_growth_mb: int = 64
+    stub_growth_mb: int = within(64, 1, 65_536)
     """What the region grows by when it is full, MiB."""
-    handle_slots: int = 8
+    handle_slots: int = within(8, 1, 1024)
     """Tensors that a stage may have on their way by handle."""
-    handle_ttl_ms: int = 30_000
+    handle_ttl_ms: int = within(30_000, 1, 3_600_000)
     """How long a tensor waits for its reader before its memory is taken back, ms."""
-    cuda_pool_mb: int = 64
+    cuda_pool_mb: int = within(64, 0, 65_536)
     """Triton's pool of device memory for tensors between models, MiB; 64 is its default."""
 
     # how the exported model is checked
-    parity_batches: tuple[int, ...] = (1, 2, 32)
-    parity_lengths: tuple[int, ...] = (2, 7, 128, 512)
-    parity_scenes: int = 16
+    parity_batches: tuple[int, ...] = within((1, 2, 32), 1, 4096)
+    parity_lengths: tuple[int, ...] = within((2, 7, 128, 512), 1, 8192)
+    parity_scenes: int = within(16, 1, 4096)
     """Held-out road scenes on which the segmentation model's exports are compared."""
 
     # how the answer is read
-    smallest_difference_percent: float = 5.0
+    smallest_difference_percent: float = within(5.0, 0, 1000)
     """Two arms that differ by less than this are called equal, whatever a test says."""
 
     def __post_init__(self) -> None:
         """Refuse values no run could use, naming the value and the bound."""
-        _require_types(self)
-        _require_within("rows", self.rows, 1, 10_000_000)
-        _require_within("batch_size", self.batch_size, 1, 4096)
-        _require_within("max_length", self.max_length, 2, 8192)
-        _require_within("threads", self.threads, 0, 1024)
-        _require_within("instances", self.instances, 1, 256)
-        _require_within("queue_delay_microseconds", self.queue_delay_microseconds, 0, 60_000_000)
-        _require_within("grpc_infer_thread_count", self.grpc_infer_thread_count, 0, 1024)
-        _require_within("request_rows", self.request_rows, 1, 4096)
-        _require_within("sequence_length", self.sequence_length, 2, 8192)
-        _require_within("cell_s", self.cell_s, 0.15, 600)
-        _require_within("rounds", self.rounds, 2, 1000)
-        _require_within("shape_rounds", self.shape_rounds, 1, self.rounds)
-        _require_within("quality_rows", self.quality_rows, 2, 1_000_000)
-        _require_within("objective_ms", self.objective_ms, 0.1, 3_600_000)
-        _require_within("open_loop_s", self.open_loop_s, 0.2, 3600)
-        _require_within("startup_timeout_s", self.startup_timeout_s, 1, 3600)
-        _require_within("repeats", self.repeats, 2, 1000)
-        _require_within("warmup_s", self.warmup_s, 0, 600)
-        _require_within("window_s", self.window_s, 0.05, 600)
-        _require_within("stability_percent", self.stability_percent, 0.1, 100)
-        _require_within("max_windows", self.max_windows, 3, 1000)
-        _require_within("smallest_difference_percent", self.smallest_difference_percent, 0, 1000)
-        _require_within("switch_rows", self.switch_rows, 1, 10_000_000)
-        _require_within("article_pad_to", self.article_pad_to, 0, 8192)
-        _require_within("streams", self.streams, 0, 256)
-        _require_within("token_budget", self.token_budget, 1, 1_000_000)
-        _require_within("regime_s", self.regime_s, 0.001, 600)
-        _require_within("repeat_runs", self.repeat_runs, 2, 100)
-        _require_within("repeat_s", self.repeat_s, 0.05, 600)
-        _require_within("price_per_hour", self.price_per_hour, 1e-6, 1e6)
-        _require_within("objective_s", self.objective_s, 1e-3, 31_536_000)
-        _require_within("job_start_s", self.job_start_s, 0, 86_400)
-        if self.article_precision not in PRECISIONS:
-            raise SettingError(
-                f"article_precision is {self.article_precision!r}: it must be one of {', '.join(PRECISIONS)}."
-            )
-        _require_within("seed", self.seed, 0, 2**32 - 1)
-        _require_within("parity_scenes", self.parity_scenes, 1, 4096)
-        _require_within("ensemble_images", self.ensemble_images, 1, 4096)
-        _require_within("ensemble_connections", self.ensemble_connections, 1, 1024)
-        _require_within("ensemble_warmup_s", self.ensemble_warmup_s, 0, 600)
-        _require_within("ensemble_window_s", self.ensemble_window_s, 0.05, 600)
-        _require_within("ensemble_repeats", self.ensemble_repeats, 1, 100)
-        _require_within("ensemble_cause_rounds", self.ensemble_cause_rounds, 1, 100)
-        _require_within("ensemble_overload_s", self.ensemble_overload_s, 0.5, 3600)
-        for name, lowest, highest in (
-            ("ensemble_curve", 1, 1024),
-            ("search_b_instances", 1, 64),
-            ("search_b_batches", 0, 256),
-            ("search_delays_us", 0, 10_000_000),
-            ("search_a_batches", 1, 256),
-        ):
-            for value in getattr(self, name):
-                _require_within(name, value, lowest, highest)
-            if not getattr(self, name):
-                raise SettingError(f"{name} is empty: give at least one whole number.")
-        _require_within("copy_requests", self.copy_requests, 1, 10_000)
-        _require_within("copy_window_s", self.copy_window_s, 0.05, 600)
-        _require_within("copy_runs", self.copy_runs, 2, 100)
-        _require_within("copy_load_runs", self.copy_load_runs, 2, 100)
-        _require_within("monolith_instances", self.monolith_instances, 2, 64)
-        _require_within("stub_memory_mb", self.stub_memory_mb, 1, 65_536)
-        _require_within("stub_growth_mb", self.stub_growth_mb, 1, 65_536)
-        _require_within("handle_slots", self.handle_slots, 1, 1024)
-        _require_within("handle_ttl_ms", self.handle_ttl_ms, 1, 3_600_000)
-        _require_within("cuda_pool_mb", self.cuda_pool_mb, 0, 65_536)
-        if self.layers is not None:
-            _require_within("layers", self.layers, 1, 1000)
-        for name in ("repeats", "rounds", "regime_rounds", "copy_runs", "copy_load_runs"):
-            if getattr(self, name) % 2:
-                raise SettingError(
-                    f"{name} is {getattr(self, name)}: it must be even, because arms alternate A B B A. Set 2, 4, 6."
-                )
-        self._check_lists()
-        if self.device not in DEVICES:
-            raise SettingError(f"device is {self.device!r}: it must be one of {', '.join(DEVICES)}.")
-
-    def _check_lists(self) -> None:
+        check_fields(self)
+        require_within("shape_rounds", self.shape_rounds, 1, self.rounds)
         if not self.variants:
             raise SettingError('variants is empty: give ["auto"] or names such as ["onnx_fp32", "tensorrt_bf16"].')
-        uppers = {
-            "concurrency": 1024,
-            "benchmark_concurrency": 1024,
-            "load_percents": 1000,
-            "copy_sizes_kb": 1_000_000,
-            "ladder_sizes_kb": 1_000_000,
-            "parity_batches": 4096,
-            "parity_lengths": 8192,
-            "preferred_batch_sizes": 4096,
-            "depths": 1000,
-            "regime_batches": 4096,
-            "regime_lengths": 8192,
-        }
-        for name, upper in uppers.items():
-            values = getattr(self, name)
-            if not values and name not in MAY_BE_EMPTY:
-                raise SettingError(f"{name} is empty: give at least one whole number, for example {name}: [1].")
-            if len(set(values)) < len(values):
-                raise SettingError(f"{name} is {list(values)}: give each number once.")
-            for value in values:
-                _require_within(name, value, 1, upper)
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Settings:
@@ -321,11 +222,7 @@ class Settings:
 
     def as_parameters(self) -> dict[str, Any]:
         """The settings as JSON values, as a parameter file would give them."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-            if name[0] != "_"
-        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
 def parameter_names() -> tuple[str, ...]:
@@ -390,31 +287,3 @@ def _injected_names(executed_cells: Iterable[str]) -> list[str]:
             assignments = (node for node in ast.parse(source).body if isinstance(node, ast.Assign))
             names += [target.id for node in assignments for target in node.targets if isinstance(target, ast.Name)]
     return names
-
-
-def _require_types(settings: Settings) -> None:
-    """Every field has the type of its annotation; a whole number may stand for a float, a bool for no number."""
-    kinds: dict[str, tuple[tuple[type, ...], str]] = {
-        "bool": ((bool,), "true or false"),
-        "int": ((int,), "a whole number"),
-        "float": ((float, int), "a number"),
-        "str": ((str,), "text"),
-        "int | None": ((int, type(None)), "a whole number or none"),
-    }
-    for f in fields(settings):
-        value, kind = getattr(settings, f.name), str(f.type)
-        if kind.startswith("tuple"):
-            member = str if "str" in kind else int
-            words = "a list of names, such as [auto]" if member is str else "a list of whole numbers, such as [1, 4]"
-            good = isinstance(value, tuple) and all(isinstance(v, member) and not isinstance(v, bool) for v in value)
-        else:
-            types, words = kinds[kind]
-            good = isinstance(value, types) and (kind == "bool" or not isinstance(value, bool))
-        if not good:
-            shown = reprlib.repr(list(value) if isinstance(value, tuple) else value)
-            raise SettingError(f"{f.name} is {shown}: it must be {words}.")
-
-
-def _require_within(name: str, value: float, lowest: float, highest: float) -> None:
-    if not lowest <= value <= highest:  # also refuses NaN
-        raise SettingError(f"{name} is {value}: it must lie between {lowest:,} and {highest:,}.")
