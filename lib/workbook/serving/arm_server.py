@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbook.serving.encoder_server import ENCODER_MODEL, NULL_MODEL
-from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec, null_spec
+from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec, encoder_code, null_spec
 from workbook.serving.model_spec import Backend, DynamicBatching, ModelSpec, backend_of
-from workbook.serving.repository import assemble_repository, committed_repository
+from workbook.serving.repository import assemble_repository
 from workbook.serving.server import Server, ServerOptions, resolve_kind, start_server
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ STREAMS_MODEL = "e5_streams"
 ROWS_MODEL = "e5_rows"
 """One instance that puts waiting requests of single rows together."""
 MOST_ROWS = 128
-_CODE = "e5_onnx/1/model.py"
 
 
 def depth_model(layers: int) -> str:
@@ -101,5 +100,4 @@ def _spec(
 
 
 def _files(exported: ExportedModel, backend: Backend) -> dict[str, Path]:
-    code = {"model.py": committed_repository() / _CODE} if backend == "embedded" else {}
-    return {**{file.name: file for file in exported.files}, **code}
+    return {**{file.name: file for file in exported.files}, **encoder_code(backend)}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from workbook.errors import SettingError
 from workbook.serving.model_spec import Backend, DynamicBatching, InstanceSpec, ModelSpec, TensorSpec, check_backend
+from workbook.serving.repository import committed_repository
 
 BUNDLED_HIDDEN_SIZE = 384
 """Of multilingual-e5-small, the bundled model: what the committed configurations are written for."""
@@ -82,6 +84,11 @@ def e5_onnx_spec(options: EncoderOptions = EncoderOptions(), *, backend: Backend
         dynamic_batching=options.dynamic_batching,
         parameters=parameters,
     )
+
+
+def encoder_code(backend: Backend) -> dict[str, Path]:
+    """What Python serves an encoder with, as files of the version's folder: one model for every embedded engine."""
+    return {"model.py": committed_repository() / "e5_onnx/1/model.py"} if backend == "embedded" else {}
 
 
 def null_spec(hidden_size: int = BUNDLED_HIDDEN_SIZE, *, instances: int = 1) -> ModelSpec:

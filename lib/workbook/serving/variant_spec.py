@@ -8,12 +8,8 @@ from pathlib import Path
 
 from workbook.errors import SettingError
 from workbook.models.variants import Variant, VariantModel
-from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec
+from workbook.serving.encoder_spec import EncoderOptions, e5_onnx_spec, encoder_code
 from workbook.serving.model_spec import Backend, ModelSpec
-from workbook.serving.repository import committed_repository
-
-_PYTHON_CODE = "e5_onnx/1/model.py"
-"""One Python model runs every embedded engine; its configuration says which."""
 
 
 def served_name(variant: Variant) -> str:
@@ -54,8 +50,7 @@ def variant_spec(
 
 def variant_files(model: VariantModel, backend: Backend) -> dict[str, Path]:
     """Files of the variant's version folder: the weights and, where Python serves it, the code."""
-    code = {"model.py": committed_repository() / _PYTHON_CODE} if backend == "embedded" else {}
-    return {**model.files, **code}
+    return {**model.files, **encoder_code(backend)}
 
 
 def _container_parameters(engine: str, threads: int, onnxruntime: Mapping[str, str]) -> dict[str, str]:
