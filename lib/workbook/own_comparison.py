@@ -50,9 +50,11 @@ _STARTER = (
     "os.getppid() == int(sys.argv.pop(1)) or sys.exit(1); runpy.run_module('workbook', run_name='__main__')"
 )
 """Runs the command line so that it is asked to stop when whoever started it is gone, even killed."""
+_CONFIG = "config.json"
 _ONNX_ALONE = (
-    "{name} is a bare ONNX file: the batch side computes in PyTorch too, so give the folder that holds the model's "
-    "config.json, its weights (model.safetensors) and its tokenizer, as save_pretrained writes it."
+    "{name} is a bare ONNX file, with no config.json beside it or one folder up: the batch side computes in PyTorch "
+    "too, so give the folder that holds the model's config.json, its weights (model.safetensors) and its tokenizer, as "
+    "save_pretrained writes it."
 )
 
 
@@ -61,7 +63,7 @@ class OwnRequest:
     """What the fields say. Making one touches nothing.
 
     Attributes:
-        model: `bundled`, a hub id, a folder, or one of them with `hub:` or `path:` before it.
+        model: `bundled`, a hub id, a folder (or an ONNX file in it), or one of them with `hub:` or `path:` before it.
         corpus: `sample`, `hub:ORG/NAME`, or a path to CSV, Parquet or JSONL.
         text_column: the column that holds the text.
         rows: through each main arm.
@@ -114,6 +116,9 @@ class OwnRequest:
 def named_model(model: str) -> str:
     """The parameter `model` for what somebody wrote into a field: a folder and a hub id need no prefix.
 
+    An ONNX file stands for the model's folder that it lies in, itself or in a folder such as `onnx/`: both sides are
+    measured on the weights there, and the graph is exported from them.
+
     Raises:
         SettingError: nothing was written, or the name of a bare ONNX file.
     """
@@ -122,7 +127,11 @@ def named_model(model: str) -> str:
         raise SettingError("The field model is empty: write bundled, a folder, or ORG/NAME of a model hub.")
     place = word.removeprefix("path:")
     if place.lower().endswith(".onnx"):
-        raise SettingError(_ONNX_ALONE.format(name=place))
+        around = expanded(place).parents[:2]
+        folder = next((folder for folder in around if (folder / _CONFIG).is_file()), None)
+        if folder is None:
+            raise SettingError(_ONNX_ALONE.format(name=place))
+        return f"path:{folder}"
     if word == "bundled" or word.startswith(("path:", "hub:")):
         return word
     if expanded(word).exists() or word.startswith((".", "/", "~")) or word.count("/") != 1:

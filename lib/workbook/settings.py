@@ -168,7 +168,7 @@ class Settings:
     copy_runs: int = within(4, 2, 100, even=True)
     """Runs of each arrangement at each size; even."""
     copy_requests: int = within(8, 1, 10_000)
-    """Requests of such a run; tensors up to 12 MB get up to three times as many."""
+    """Requests of such a run; tensors up to 12 MB get twice as many."""
     copy_window_s: float = within(0.2, 0.05, 600)
     """A third of the measured time of each arrangement under load."""
     copy_load_runs: int = within(4, 2, 100, even=True)

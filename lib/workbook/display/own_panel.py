@@ -37,7 +37,10 @@ class OwnPanel(MeasuringPanel):
         first = request or OwnRequest()
         wide = {"layout": {"width": "520px"}, "style": {"description_width": "110px"}}
         self.model = widgets.Text(
-            value=first.model, placeholder="bundled, ORG/NAME of a hub, or a folder", description="model", **wide
+            value=first.model,
+            placeholder="bundled, ORG/NAME of a hub, a folder, or an ONNX file in one",
+            description="model",
+            **wide,
         )
         self.corpus = widgets.Text(
             value=first.corpus, placeholder="sample, or a path to CSV, Parquet or JSONL", description="text", **wide

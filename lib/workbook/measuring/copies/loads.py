@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from workbook.serving.handle import Server
 
-WINDOW_REQUESTS = 4
+WINDOW_REQUESTS = 3
 """A window lasts at least as long as so many lone requests."""
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from workbook.serving.handle import Server
 
 _BYTES_A_RUN = 24_000_000
-_MOST_TIMES = 3
+_MOST_TIMES = 2
 _PARTS = ("queue_ms", "compute_input_ms", "compute_infer_ms", "compute_output_ms")
 
 
@@ -70,7 +70,7 @@ def measure_sizes(
         sizes_bytes: sizes of the tensor that is handed on.
         records_path: CSV file of REQUEST_COLUMNS; `arm` is "arrangement bytes".
         repeats: runs of each, even.
-        requests: timed requests of a run, after two that are not; up to three times as many of 12 MB or less.
+        requests: timed requests of a run, after two that are not; twice as many of 12 MB or less.
         pipeline: the relay, or another that takes its requests.
         progress: show a progress bar.
 
@@ -135,7 +135,7 @@ def _measure_size(
         transport.connect()
         counters = read_counters(server, dict.fromkeys([*entries.values(), *itertools.chain(*members.values())]))
         for number in range(-WARM_REQUESTS, requests):
-            for name in arrangements if number % 2 else reversed(arrangements):
+            for name in reversed(arrangements) if number % 2 else arrangements:
                 sweeper.sweep()
                 record = send_recorded(transport, prepared[name], number, f"{name} {size}", run)
                 writer.append(record)

@@ -206,7 +206,7 @@ def _counted_requests(
     reported: dict[str, list[list[CountedCopy]]] = {name: [] for name in arrangements}
     assert isinstance(log, Path)
     for number in range(-_UNCOUNTED, _COUNTED):
-        for name in arrangements if number % 2 else reversed(arrangements):
+        for name in reversed(arrangements) if number % 2 else arrangements:
             start = log.stat().st_size
             sweeper.sweep()
             ask_once(server, entry_model(pipeline, name), pipeline.outputs, relay_request(size))
