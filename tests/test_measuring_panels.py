@@ -300,7 +300,7 @@ def test_a_folder_and_a_hub_id_need_no_prefix(written, named):
 
 
 def test_a_bare_onnx_file_says_what_is_needed():
-    with pytest.raises(SettingError, match=r"bare ONNX file: .* give the folder that holds the model's config\.json"):
+    with pytest.raises(SettingError, match=r"bare ONNX file, .* give the folder that holds the model's config\.json"):
         named_model("/models/model.onnx")
 
 
