@@ -42,7 +42,8 @@ run: setup ## execute the notebooks, print the headline table and the path of th
 
 test: setup ## run all tests: style, types, units, the real server, every notebook
 	@$(PYTHON) lib/set_up.py --browser
-	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/mypy && $(BIN)/python -m pytest -n 2 --dist loadfile \
+		--reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks -raR
 
 lab: setup ## open the notebooks in JupyterLab
 	@$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
