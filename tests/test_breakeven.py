@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from busy_machine import in_one_of
 from workbook.analysis.breakeven import (
     MICRO,
     NIGHTLY,
@@ -101,10 +102,15 @@ def test_the_panel_redraws_from_rates_alone():
 
     panel = BreakEvenPanel(COSTS, [99, 100, 101, 100], [100, 99, 100, 101])
     assert "take micro-batch" in panel.reading.value
-    started = time.process_time()
-    panel.rate.value = 70.0
-    assert time.process_time() - started < 1
-    assert "take online" in panel.reading.value
+
+    def redraw(number):
+        panel.rate.value = 1.0 + number
+        started = time.process_time()
+        panel.rate.value = 70.0
+        assert time.process_time() - started < 1
+        assert "take online" in panel.reading.value
+
+    in_one_of(redraw)
     panel.objective.value = 0.01
     assert "nothing answers" in panel.reading.value
     panel.costs = None  # type: ignore[assignment]

@@ -287,7 +287,7 @@ def test_ten_thousand_bad_rows_are_quick(tmp_path: Path) -> None:
     start = time.process_time()  # a busy machine may make anything wait
     corpus = read(tmp_path, HEADER + b"1,\x00\n" * 10_000 + b"2,rain\n")
     assert report_of(corpus) == [("empty text", "dropped", 10_000, [0, 1, 2, 3, 4])]
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 10
 
 
 def as_csv(texts: list[str]) -> bytes:
@@ -342,7 +342,7 @@ class TestHub:
         start = time.perf_counter()
         with pytest.raises(CorpusError, match=r"hub is out of reach.*\.csv.*sample"):
             load_corpus("hub:nobody/never_made")
-        assert time.perf_counter() - start < 30
+        assert time.perf_counter() - start < 60
         assert before == datasets.config.HF_HUB_OFFLINE
 
     def test_splits_follow_each_other(self, monkeypatch: pytest.MonkeyPatch) -> None:

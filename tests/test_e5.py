@@ -233,7 +233,7 @@ def test_unreachable_hub_names_the_alternatives_quickly(monkeypatch: pytest.Monk
     start_ns = time.perf_counter_ns()
     with pytest.raises(ModelError, match=r'"bundled".*"path:DIR"') as caught:
         load_encoder("hub:intfloat/multilingual-e5-base")
-    assert (time.perf_counter_ns() - start_ns) / 1e9 < 30
+    assert (time.perf_counter_ns() - start_ns) / 1e9 < 60
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from busy_machine import in_one_of
 from workbook.artifacts import PROJECT_DIR
 from workbook.errors import ModelError
 
@@ -24,7 +25,7 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "what_is_there", lambda _: {"gpus": []})
     monkeypatch.setattr(module, "describe_environment", dict)
-    monkeypatch.setattr(sys, "argv", ["benchmark_gpu.py", str(tmp_path), "--seconds", "1"])
+    monkeypatch.setattr(sys, "argv", ["benchmark_gpu.py", str(tmp_path), "--seconds", "600"])
     return module
 
 
@@ -38,13 +39,18 @@ def test_a_step_that_takes_too_long_is_ended_and_what_it_found_is_kept(script: A
         time.sleep(600)
 
     monkeypatch.setattr(script, "_steps", lambda *_: {"slow": slow, "next": slow})
-    began_s = time.monotonic()
-    assert script.main() == 0
-    assert time.monotonic() - began_s < 60
-    assert steps_of(tmp_path) == {
-        "slow": {"ended": "stopped: the time was up", "rows": [{"variant": "onnx_fp32"}]},
-        "next": {"ended": "not begun: the time was up"},
-    }
+    monkeypatch.setattr(sys, "argv", ["benchmark_gpu.py", str(tmp_path), "--seconds", "1"])
+
+    def run_out_of_time(_: int) -> None:  # on a machine that stops for a second the first step is not begun either
+        began_s = time.monotonic()
+        assert script.main() == 0
+        assert time.monotonic() - began_s < 60
+        assert steps_of(tmp_path) == {
+            "slow": {"ended": "stopped: the time was up", "rows": [{"variant": "onnx_fp32"}]},
+            "next": {"ended": "not begun: the time was up"},
+        }
+
+    in_one_of(run_out_of_time)
 
 
 def test_a_step_that_fails_says_why_and_the_next_one_runs(script: Any, tmp_path: Path, monkeypatch):

@@ -46,7 +46,7 @@ def test_a_second_set_up_waits_for_the_first(set_up: ModuleType, tmp_path: Path)
     with set_up._one_at_a_time():
         second = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         assert second.stdout and "waiting for another" in second.stdout.readline()
-    assert second.communicate(timeout=30)[0] == "in\n"
+    assert second.communicate(timeout=120)[0] == "in\n"
 
 
 def test_ctrl_c_is_one_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,11 @@ def model(name: str, path: Path, size: int, engine: Engine | None = None) -> Var
 
 
 def test_a_build_notes_its_time_once():
+    began_s = time.perf_counter()
     folder = build_once("x", {"a": 1}, lambda unfinished: (unfinished / "model.onnx").write_bytes(b"x"))
     seconds = build_seconds(folder)
     assert seconds is not None
-    assert 0 < seconds < 5
+    assert 0 < seconds < time.perf_counter() - began_s
     assert build_seconds(folder / "model.onnx") == seconds
     (folder / BUILT_FILE).unlink()
     assert build_seconds(folder) is None
