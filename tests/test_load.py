@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from busy_machine import wait_for
 from fake_triton import FakeTriton
 from workbook.errors import LoadError, ServerError, SettingError
 from workbook.measuring.corpus.batches import Batch
@@ -18,6 +19,7 @@ from workbook.measuring.online.requests import prepare_requests
 from workbook.measuring.online.transports import GrpcAnswer, open_transport
 from workbook.measuring.online.windows import WARM_UP, Window, WindowClock, is_stable
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
+from workbook.serving.statistics import ModelStatistics
 from workbook.settings import Settings
 
 
@@ -42,8 +44,7 @@ def no_client_is_left() -> bool:
 
 
 def wait_for_answers(fake: FakeTriton, count: int) -> None:
-    while fake.answered < count:
-        time.sleep(0.005)
+    wait_for(lambda: fake.answered >= count)
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------
@@ -178,21 +179,24 @@ def test_the_closed_loop_keeps_n_requests_in_flight_and_records_each(tmp_path):
     with FakeTriton(service_s=0.02) as fake:
         result = measure_load(fake, load(concurrency=3), BATCHES, tmp_path / "r.csv", arm="here", run=2, progress=False)
     assert fake.most_in_flight == 3
-    # 3 clients, 2 rows each, 20 ms: at most 300 rows/s; a busy machine makes it less
-    assert 100 < result.throughput_rows_per_s <= 300
+    # 3 clients, 2 rows each, 20 ms: at most 300 rows/s; a busy machine makes it less, and may need a fourth window
+    assert result.duration_s == pytest.approx(1.2)
+    assert result.throughput_rows_per_s == pytest.approx(2 * len(result.records) / 1.2)
+    assert result.requests_per_s == pytest.approx(len(result.records) / 1.2)
+    assert 0 < result.throughput_rows_per_s <= 300
     latency_ms = (result.records["decoded_ns"] - result.records["sent_ns"]) / 1e6
     assert latency_ms.min() >= 20
-    # Little's law: in flight = rate x latency
-    assert result.requests_per_s * latency_ms.mean() / 1000 == pytest.approx(3, rel=0.15)
-    assert result.stable
-    assert result.windows["measured"].tolist() == [True] * 3
-    assert result.duration_s == pytest.approx(1.2)
+    earlier = len(result.windows) - 3
+    assert result.windows["measured"].tolist() == [False] * earlier + [True] * 3
     assert no_client_is_left()
 
     records = read_records(result.records_path, REQUEST_COLUMNS)
     assert len(records) == len(fake.received)
-    assert set(records["window"]) == {-1, 0, 1, 2}
-    assert len(result.records) == (records["window"] >= 0).sum() == result.windows["requests"].sum()
+    assert set(records["window"]) == {-1, *result.windows.loc[result.windows["requests"] > 0, "window"]}
+    measured = result.windows[result.windows["measured"]]
+    assert len(result.records) == (records["window"] >= earlier).sum() == measured["requests"].sum()
+    for _, own in records.sort_values("request").groupby("client"):  # free when the last answer is there, not before
+        assert own["intended_ns"].tolist()[1:] == own["decoded_ns"].tolist()[:-1]
     assert (records["arm"] == "here").all()
     assert (records["run"] == 2).all()
     assert set(records["client"]) == {0, 1, 2}
@@ -205,29 +209,36 @@ def test_the_closed_loop_keeps_n_requests_in_flight_and_records_each(tmp_path):
     assert set(records["padded_tokens"]) == {6}
 
 
+class ChangingTriton(FakeTriton):
+    """Takes another time for its answers after each reading of its counters, the last one for good."""
+
+    def __init__(self, *services_s: float) -> None:
+        super().__init__(service_s=services_s[0])
+        self.services_s = list(services_s)
+
+    def statistics(self, model: str, *, settled: bool = False) -> ModelStatistics:
+        if len(self.services_s) > 1:
+            self.services_s.pop(0)
+        self.service_s = self.services_s[0]
+        return super().statistics(model, settled=settled)
+
+
 def test_windows_are_tried_until_three_agree(tmp_path):
-    with FakeTriton(service_s=0.01) as fake:
-
-        def slow_down() -> None:
-            time.sleep(1.0)
-            fake.service_s = 0.04
-
-        thread = threading.Thread(target=slow_down)
-        thread.start()
-        result = measure_load(fake, load(stability_percent=60.0), BATCHES, tmp_path / "r.csv", progress=False)
-        thread.join()
+    with ChangingTriton(0.005, 0.005, 0.005, 0.08) as fake:  # warm-up, two windows, all others
+        result = measure_load(fake, load(stability_percent=200.0), BATCHES, tmp_path / "r.csv", progress=False)
     assert len(result.windows) > 3
     assert result.windows["measured"].tolist() == [False] * (len(result.windows) - 3) + [True] * 3
     assert set(result.records["window"]) == set(result.windows["window"][-3:])
 
 
 def test_windows_that_never_agree_are_reported_as_unstable(tmp_path):
-    with FakeTriton(service_s=0.005) as fake:
+    with ChangingTriton(0.005, 0.005, 0.02, 0.005, 0.02) as fake:
         result = measure_load(
             fake, load(stability_percent=0.1, max_windows=4), BATCHES, tmp_path / "r.csv", progress=False
         )
     assert not result.stable
-    assert len(result.windows) == 4
+    # more only where the machine stood still for three of them
+    assert len(result.windows) == 4 or not result.windows["requests"][:-1].tail(3).any()
 
 
 def test_windows_follow_until_a_slow_request_ends_in_one(tmp_path):
@@ -240,7 +251,7 @@ def test_windows_follow_until_a_slow_request_ends_in_one(tmp_path):
 
 def test_requests_that_never_end_are_an_error(tmp_path):
     stuck = load(window_s=0.1, warmup_s=0.0, max_windows=3, timeout_s=0.5)
-    with FakeTriton(service_s=5.0) as fake, pytest.raises(LoadError, match="time"):
+    with FakeTriton(service_s=60.0) as fake, pytest.raises(LoadError, match="time"):
         measure_load(fake, stuck, BATCHES, tmp_path / "r.csv", progress=False)
     assert no_client_is_left()
 
@@ -275,19 +286,19 @@ def test_when_every_request_fails_the_first_text_is_the_error(tmp_path):
     with FakeTriton(reply=lambda first: f"no {first}") as fake:
         with pytest.raises(LoadError, match="no 0"):
             send_all(fake, load(), BATCHES, tmp_path / "all.csv", progress=False)
-        with pytest.raises(LoadError, match=r"the first 2\d requests all failed.*no 0"):
+        with pytest.raises(LoadError, match=r"the first \d\d+ requests all failed.*no 0"):
             measure_load(fake, load(warmup_s=60.0), BATCHES, tmp_path / "loop.csv", progress=False)
     assert len(read_records(tmp_path / "all.csv", REQUEST_COLUMNS)) == 5
 
 
 def test_a_request_without_an_answer_ends_at_its_time_limit(tmp_path):
-    with FakeTriton(service_s=1.0) as fake, pytest.raises(LoadError, match=r"no answer within 0.1 s \(timeout_s\)"):
+    with FakeTriton(service_s=60.0) as fake, pytest.raises(LoadError, match=r"no answer within 0.1 s \(timeout_s\)"):
         send_all(fake, load(timeout_s=0.1), BATCHES[:1], tmp_path / "r.csv", progress=False)
 
 
 def test_a_server_that_dies_ends_the_run_and_the_records_stay(tmp_path):
     with FakeTriton(service_s=0.01) as fake:
-        threading.Thread(target=lambda: (wait_for_answers(fake, 20), fake.die())).start()
+        threading.Thread(target=lambda: (wait_for_answers(fake, 20), fake.die()), daemon=True).start()
         with pytest.raises(ServerError, match="its last line"):
             measure_load(fake, load(concurrency=2, warmup_s=60.0), BATCHES, tmp_path / "r.csv", progress=False)
     records = read_records(tmp_path / "r.csv", REQUEST_COLUMNS)
@@ -301,16 +312,16 @@ def test_an_interrupt_ends_all_clients_at_once_and_the_records_stay(tmp_path):
 
         def hang_then_interrupt() -> None:
             wait_for_answers(fake, 20)
-            fake.service_s = 30.0
+            fake.service_s = 120.0
             time.sleep(0.1)
             os.kill(os.getpid(), signal.SIGINT)
 
-        thread = threading.Thread(target=hang_then_interrupt)
+        thread = threading.Thread(target=hang_then_interrupt, daemon=True)
         thread.start()
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             measure_load(fake, load(concurrency=2, warmup_s=60.0), BATCHES, tmp_path / "r.csv", progress=False)
-        assert time.monotonic() - began < 25  # of the 30 s that an answer takes
+        assert time.monotonic() - began < 100  # of the 120 s that an answer takes
         thread.join()
         fake.service_s = 0.0
     assert no_client_is_left()

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from busy_machine import in_one_of
 from fake_triton import FakeTriton
 from workbook.analysis.benchmark_table import ROW_FIELDS
 from workbook.analysis.open_loop import SERVER_PARTS, open_loop_rows, summarise_open_loop
@@ -68,38 +69,45 @@ def test_impossible_rates_are_refused(changes, message: str):
 
 
 def test_requests_leave_when_they_should(tmp_path: Path):
-    with FakeTriton(service_s=0.001) as fake:
-        result = measure(fake, open_loop(50), tmp_path)
-    assert result.scheduled == len(result.records) == 50
-    gaps_ns = np.diff(result.records["intended_ns"])
-    np.testing.assert_allclose(gaps_ns, 20 * MS, atol=2)
-    late_ms = (result.records["sent_ns"] - result.records["intended_ns"]) / MS
-    assert late_ms.min() >= 0
-    assert late_ms.median() < 20
-    on_disk = read_records(tmp_path / "r.csv", REQUEST_COLUMNS)
-    assert (on_disk["window"] == -1).sum() == 10  # the warm-up's
+    def send(number: int) -> None:
+        folder = tmp_path / str(number)
+        with FakeTriton(service_s=0.001) as fake:
+            result = measure(fake, open_loop(50, drain_s=60), folder)
+        assert result.scheduled == len(result.records) == 50
+        gaps_ns = np.diff(result.records["intended_ns"])
+        np.testing.assert_allclose(gaps_ns, 20 * MS, atol=2)
+        late_ms = (result.records["sent_ns"] - result.records["intended_ns"]) / MS
+        assert late_ms.min() >= 0
+        assert late_ms.median() < 20
+        on_disk = read_records(folder / "r.csv", REQUEST_COLUMNS)
+        assert (on_disk["window"] == -1).sum() == 10  # the warm-up's
+
+    in_one_of(send)
 
 
 def test_the_wait_for_a_busy_server_counts(tmp_path: Path):
     """One client, 40 ms a request, 50 requests a second: request k ends at 40 (k + 1) ms and was due at 20 k ms."""
     with FakeTriton(service_s=0.04) as fake:
-        result = measure(fake, open_loop(50, clients=1, warmup_s=0.0), tmp_path)
+        result = measure(fake, open_loop(50, clients=1, warmup_s=0.0, drain_s=60), tmp_path)
     latency_ms = (result.records["decoded_ns"] - result.records["intended_ns"]) / MS
-    assert latency_ms.iloc[0] < 90
-    assert latency_ms.iloc[49] >= 40 * 50 - 20 * 49
+    assert (latency_ms.to_numpy() >= 40 * np.arange(1, 51) - 20 * np.arange(50) - 1e-3).all()
+    assert latency_ms.iloc[49] - latency_ms.iloc[0] >= 20 * 49 - 1e-3  # each makes the next one wait
     summary = summarise_open_loop(result.records, result.scheduled, 1.0, objective_ms=200)
     assert summary["from_actual_send_p99_ms"] != summary["latency_p99_ms"] or math.isnan(summary["latency_p99_ms"])
     from_send_ms = (result.records["decoded_ns"] - result.records["sent_ns"]) / MS
-    assert from_send_ms.median() < 90 < latency_ms.median()  # counted from the send, the queue is invisible
+    assert 4 * from_send_ms.median() < latency_ms.median()  # counted from the send, the queue is invisible
     assert summary["within_objective"] < 0.3
 
 
 def test_what_cannot_leave_in_time_is_counted(tmp_path: Path):
-    with FakeTriton(service_s=0.1) as fake:
-        result = measure(fake, open_loop(50, clients=1, warmup_s=0.0, drain_s=0.0), tmp_path)
-    summary = summarise_open_loop(result.records, result.scheduled, 1.0, objective_ms=1e9)
-    assert summary["never_sent"] == 50 - len(result.records) > 30
-    assert summary["within_objective"] == len(result.records) / 50
+    def send(number: int) -> None:  # a machine that stops at once sends none at all
+        with FakeTriton(service_s=0.1) as fake:
+            result = measure(fake, open_loop(50, clients=1, warmup_s=0.0, drain_s=0.0), tmp_path / str(number))
+        summary = summarise_open_loop(result.records, result.scheduled, 1.0, objective_ms=1e9)
+        assert summary["never_sent"] == 50 - len(result.records) > 30
+        assert summary["within_objective"] == len(result.records) / 50
+
+    in_one_of(send)
 
 
 def test_failures_alone_are_an_error(tmp_path: Path):
