@@ -9,8 +9,8 @@ import pytest
 
 from tiny_encoder import save_tiny
 from workbook.errors import ModelError, ServerError, SettingError, SetupError, WorkbookError
-from workbook.preflight import absolute_paths, check_run, shown_parameters
-from workbook.runner import NOTEBOOKS_DIR
+from workbook.preflight import check_run, shown_parameters
+from workbook.run_request import NOTEBOOKS_DIR, absolute_paths
 from workbook.settings import Settings
 
 SOUND = Settings(corpus="mine.csv", rows=1)

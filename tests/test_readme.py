@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from workbook.artifacts import PROJECT_DIR
-from workbook.runner import RunRequest, gather_parameters
+from workbook.run_request import RunRequest, gather_parameters
 from workbook.settings import PARAMETERS_DIR, Settings
 
 PAGES = {name: (PROJECT_DIR / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "data/README.md")}

@@ -5,8 +5,8 @@ import pytest
 
 from workbook import runner
 from workbook.errors import SettingError
-from workbook.run_request import RunRequest
-from workbook.runner import choose_notebooks, execute, gather_parameters, run_workbook
+from workbook.run_request import RunRequest, choose_notebooks, gather_parameters
+from workbook.runner import execute, run_workbook
 from workbook.runs import write_json
 
 

@@ -9,8 +9,8 @@ import signal
 import sys
 
 from workbook.errors import WorkbookError
-from workbook.run_request import RunRequest
-from workbook.runner import STOPPED, run_workbook
+from workbook.run_request import STOPPED, RunRequest
+from workbook.runner import run_workbook
 
 
 def main() -> int:

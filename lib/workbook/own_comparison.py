@@ -24,8 +24,8 @@ from typing import Any
 
 from workbook.errors import CancelledError, LoadError, SettingError
 from workbook.measuring.background import BackgroundJob
-from workbook.preflight import absolute_paths, check_run, expanded
-from workbook.runner import STOPPED, RunRequest, choose_notebooks, gather_parameters
+from workbook.preflight import check_run
+from workbook.run_request import STOPPED, RunRequest, absolute_paths, choose_notebooks, expanded, gather_parameters
 from workbook.runs import RUN_VARIABLE, read_json, runs_dir
 from workbook.settings import Settings
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from workbook.errors import ModelError, SettingError
 from workbook.measuring.environment import gpu_names
 from workbook.past_runs import LATEST, PREVIOUS, find_past_run
+from workbook.run_request import expanded
 from workbook.settings import Settings
 
 
@@ -41,26 +40,6 @@ def check_run(settings: Settings, notebooks: Sequence[Path]) -> None:
     if any("server" in shown_parameters(notebook) for notebook in notebooks):
         _check_server(kind)
     load_corpus(settings.corpus, text_column=settings.text_column, rows=settings.rows, seed=settings.seed)
-
-
-def absolute_paths(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters with their paths made absolute: notebooks run in another folder than the command."""
-    result = dict(parameters)
-    corpus, program = parameters.get("corpus"), parameters.get("perf_analyzer")
-    if isinstance(corpus, str) and expanded(corpus).is_file():
-        result["corpus"] = str(expanded(corpus).resolve())
-    for name in ("model", "segmentation"):
-        kind, _, place = str(parameters.get(name) or "").partition(":")
-        if kind in ("path", "checkpoint") and place:
-            result[name] = f"{kind}:{expanded(place).resolve()}"
-    if isinstance(program, str) and os.sep in program:
-        result["perf_analyzer"] = str(expanded(program).absolute())
-    return result
-
-
-def expanded(path: str) -> Path:
-    """The path with `~` replaced; as it is where there is no such user, or the text is no path at all."""
-    return Path(os.path.expanduser(path.replace("\0", "\ufffd")))  # noqa: PTH111 - Path's own raises RuntimeError
 
 
 def shown_parameters(notebook: Path) -> set[str]:

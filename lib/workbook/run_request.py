@@ -1,16 +1,25 @@
-"""What a run was asked for, kept in its directory: a run that was stopped goes on from it."""
+"""What a run is asked for, worked out into notebooks and parameters, and kept: a stopped run goes on from it."""
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from workbook.artifacts import PROJECT_DIR
 from workbook.errors import SettingError
+from workbook.measuring.environment import gpu_names
+from workbook.overrides import read_overrides
 from workbook.past_runs import all_runs, find_past_run
 from workbook.runs import read_json, write_json
+from workbook.settings import PARAMETERS_DIR, read_parameter_file
 
+NOTEBOOKS_DIR = PROJECT_DIR / "notebooks"
+STOPPED = 130
+"""Exit code of a run that somebody stopped, as shells know it."""
 REQUEST, TIMES = "request.json", "notebook_seconds.json"
 
 
@@ -60,6 +69,72 @@ class Plan:
     def left(self, directory: Path) -> tuple[str, ...]:
         """Its notebooks that have not come to their end in this run directory."""
         return tuple(name for name in self.notebooks if not (directory / "results" / f"{name}.json").is_file())
+
+
+def make_plan(request: RunRequest) -> Plan:
+    """Work a request out: its profile, notebooks and parameters.
+
+    Raises:
+        SettingError: unknown profile, notebook or parameter.
+    """
+    profile = request.profile or default_profile()
+    parameters = gather_parameters(profile, request)
+    notebooks = tuple(path.stem for path in choose_notebooks(request.notebooks))
+    return Plan(request.command(), profile, notebooks, parameters)
+
+
+def default_profile() -> str:
+    """`gpu` where an NVIDIA GPU and Docker are found, else `cpu`."""
+    return "gpu" if gpu_names() and shutil.which("docker") else "cpu"
+
+
+def gather_parameters(profile: str, request: RunRequest) -> dict[str, Any]:
+    """The profile's parameters with the command line's on top; paths made absolute, since notebooks run elsewhere."""
+    parameters = {**read_parameter_file(_parameter_file(profile)), **read_overrides(request.overrides)}
+    if request.corpus:
+        parameters["corpus"] = request.corpus
+    return absolute_paths(parameters)
+
+
+def _parameter_file(profile: str) -> Path:
+    """The file of a profile: a name such as `cpu`, or a path; `cpu.yaml` alone is the one that belongs to us."""
+    if not profile.endswith((".yaml", ".yml")):
+        return PARAMETERS_DIR / f"{profile}.yaml"
+    given = expanded(profile)
+    return given if given.exists() or os.sep in profile else PARAMETERS_DIR / given.name
+
+
+def choose_notebooks(numbers: tuple[str, ...]) -> list[Path]:
+    """The notebooks with these numbers, in reading order; all of them where none is named."""
+    notebooks = sorted(NOTEBOOKS_DIR.glob("[0-9][0-9]_*.ipynb"))
+    called = {call: path for path in notebooks for call in (path.name[:2].lstrip("0"), path.stem, path.name)}
+    words = " ".join(numbers).replace(",", " ").split()
+    wanted = {word: called.get(Path(word).name.lstrip("0") if word.isdecimal() else Path(word).name) for word in words}
+    for word, path in wanted.items():
+        if path is None:
+            there = ", ".join(path.name[:2] for path in notebooks)
+            raise SettingError(f'there is no notebook {word!r}. There are {there}; name several as NOTEBOOKS="01 05".')
+    return [path for path in notebooks if not words or path in wanted.values()]
+
+
+def absolute_paths(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with their paths made absolute: notebooks run in another folder than the command."""
+    result = dict(parameters)
+    corpus, program = parameters.get("corpus"), parameters.get("perf_analyzer")
+    if isinstance(corpus, str) and expanded(corpus).is_file():
+        result["corpus"] = str(expanded(corpus).resolve())
+    for name in ("model", "segmentation"):
+        kind, _, place = str(parameters.get(name) or "").partition(":")
+        if kind in ("path", "checkpoint") and place:
+            result[name] = f"{kind}:{expanded(place).resolve()}"
+    if isinstance(program, str) and os.sep in program:
+        result["perf_analyzer"] = str(expanded(program).absolute())
+    return result
+
+
+def expanded(path: str) -> Path:
+    """The path with `~` replaced; as it is where there is no such user, or the text is no path at all."""
+    return Path(os.path.expanduser(path.replace("\0", "\ufffd")))  # noqa: PTH111 - Path's own raises RuntimeError
 
 
 def find_stopped_run(request: RunRequest) -> tuple[Path, Plan]:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from workbook.artifacts import PROJECT_DIR, cannot_write
-from workbook.errors import SettingError
-from workbook.measuring.environment import gpu_names
-from workbook.overrides import read_overrides
-from workbook.preflight import absolute_paths, check_run, expanded
-from workbook.run_request import Plan, RunRequest, find_stopped_run, note_seconds, seconds_last_time
+from workbook.artifacts import cannot_write
+from workbook.preflight import check_run
+from workbook.run_request import (
+    NOTEBOOKS_DIR,
+    STOPPED,
+    Plan,
+    RunRequest,
+    find_stopped_run,
+    make_plan,
+    note_seconds,
+    seconds_last_time,
+)
 from workbook.runs import RUN_VARIABLE, create_run, read_json
-from workbook.settings import PARAMETERS_DIR, Settings, read_parameter_file
-
-__all__ = ["NOTEBOOKS_DIR", "STOPPED", "RunRequest", "choose_notebooks", "execute", "gather_parameters", "run_workbook"]
-
-NOTEBOOKS_DIR = PROJECT_DIR / "notebooks"
-STOPPED = 130
-"""Exit code of a run that somebody stopped, as shells know it."""
+from workbook.settings import Settings
 
 
 def run_workbook(request: RunRequest) -> int:
@@ -66,18 +65,6 @@ def run_workbook(request: RunRequest) -> int:
     return 1 if failed else 0
 
 
-def make_plan(request: RunRequest) -> Plan:
-    """Work a request out: its profile, notebooks and parameters.
-
-    Raises:
-        SettingError: unknown profile, notebook or parameter.
-    """
-    profile = request.profile or default_profile()
-    parameters = gather_parameters(profile, request)
-    notebooks = tuple(path.stem for path in choose_notebooks(request.notebooks))
-    return Plan(request.command(), profile, notebooks, parameters)
-
-
 def _timed(notebook: Path, directory: Path, plan: Plan) -> bool:
     """Execute a notebook, saying how long it took last time, and keep how long it took now."""
     before = seconds_last_time(plan.profile, notebook.stem)
@@ -87,40 +74,6 @@ def _timed(notebook: Path, directory: Path, plan: Plan) -> bool:
     if done:
         note_seconds(directory, notebook.stem, time.monotonic() - started)
     return done
-
-
-def default_profile() -> str:
-    """`gpu` where an NVIDIA GPU and Docker are found, else `cpu`."""
-    return "gpu" if gpu_names() and shutil.which("docker") else "cpu"
-
-
-def gather_parameters(profile: str, request: RunRequest) -> dict[str, Any]:
-    """The profile's parameters with the command line's on top; paths made absolute, since notebooks run elsewhere."""
-    parameters = {**read_parameter_file(_parameter_file(profile)), **read_overrides(request.overrides)}
-    if request.corpus:
-        parameters["corpus"] = request.corpus
-    return absolute_paths(parameters)
-
-
-def _parameter_file(profile: str) -> Path:
-    """The file of a profile: a name such as `cpu`, or a path; `cpu.yaml` alone is the one that belongs to us."""
-    if not profile.endswith((".yaml", ".yml")):
-        return PARAMETERS_DIR / f"{profile}.yaml"
-    given = expanded(profile)
-    return given if given.exists() or os.sep in profile else PARAMETERS_DIR / given.name
-
-
-def choose_notebooks(numbers: tuple[str, ...]) -> list[Path]:
-    """The notebooks with these numbers, in reading order; all of them where none is named."""
-    notebooks = sorted(NOTEBOOKS_DIR.glob("[0-9][0-9]_*.ipynb"))
-    called = {call: path for path in notebooks for call in (path.name[:2].lstrip("0"), path.stem, path.name)}
-    words = " ".join(numbers).replace(",", " ").split()
-    wanted = {word: called.get(Path(word).name.lstrip("0") if word.isdecimal() else Path(word).name) for word in words}
-    for word, path in wanted.items():
-        if path is None:
-            there = ", ".join(path.name[:2] for path in notebooks)
-            raise SettingError(f'there is no notebook {word!r}. There are {there}; name several as NOTEBOOKS="01 05".')
-    return [path for path in notebooks if not words or path in wanted.values()]
 
 
 def execute(notebook: Path, directory: Path, parameters: dict[str, Any]) -> bool:
