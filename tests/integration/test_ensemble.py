@@ -12,15 +12,19 @@ import numpy as np
 import psutil
 import pytest
 
+from busy_machine import PATIENCE_S, in_one_of, wait_for
 from workbook.errors import LoadError, ServerError
 from workbook.measuring.ensemble.images import ImageRequest, Images, make_images, mask_agreement, requests_for
 from workbook.measuring.ensemble.runs import MEMBERS, Probe, measure_point
+from workbook.measuring.online.clients import Sample
+from workbook.measuring.online.journal import Journal
 from workbook.measuring.online.load import measure_load, send_all
 from workbook.measuring.records import REQUEST_COLUMNS, read_records
 from workbook.models.segmentation import load_segmentation
 from workbook.models.segmentation_model import SegmentationModel
 from workbook.serving.ensemble_server import EnsembleServer, start_ensemble_server
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
+from workbook.serving.statistics import ModelStatistics
 
 pytestmark = pytest.mark.integration
 QUICK = EnsembleVariant(a_delay_us=2_000, a_max_batch=8)
@@ -82,12 +86,17 @@ def test_a_point_knows_rates_statistics_and_processor_time(
     served: EnsembleServer, images: Images, tmp_path: Path
 ) -> None:
     served.configure(QUICK)
-    point = measure_point(served, ENSEMBLE, images, Probe(16, "http", 0.3, 0.5), tmp_path / "r.csv")
-    assert point.images_per_s > 1 and point.failed == 0
-    assert set(point.statistics) == {*MEMBERS, ENSEMBLE}
-    assert all(point.processor_s_per_image[name] > 0 for name in (*MEMBERS, "server", "client"))
-    assert point.statistics[MEMBER_B].mean_batch_size == 1
-    assert point.conditions.b_input == "float16 2x256x448"
+
+    def measure(number: int) -> None:  # the kernel counts processor time in ticks: few images may take none
+        probe = Probe(16, "http", 0.3, 0.5 * (number + 1))
+        point = measure_point(served, ENSEMBLE, images, probe, tmp_path / f"{number}.csv")
+        assert point.images_per_s > 0 and point.failed == 0
+        assert set(point.statistics) == {*MEMBERS, ENSEMBLE}
+        assert all(point.processor_s_per_image[name] > 0 for name in (*MEMBERS, "server", "client"))
+        assert point.statistics[MEMBER_B].mean_batch_size == pytest.approx(1, abs=0.2)  # two counters, read at once
+        assert point.conditions.b_input == "float16 2x256x448"
+
+    in_one_of(measure)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +135,7 @@ def test_overload_is_refused_with_tritons_words_and_the_server_goes_on(
 ) -> None:
     served.configure(replace(QUICK, max_queue_size=16, b_max_batch=4))
     requests = requests_for(ENSEMBLE, images, served.variant)
-    load = replace(Probe(128, timeout_s=20, warmup_s=1, window_s=1).load(ENSEMBLE))
+    load = replace(Probe(128, timeout_s=120, warmup_s=1, window_s=1).load(ENSEMBLE))
     process = psutil.Process(served.server.pid)
     memory = []
     for run in range(2):
@@ -141,25 +150,40 @@ def test_overload_is_refused_with_tritons_words_and_the_server_goes_on(
 
 
 def test_a_member_unloaded_during_a_run_gives_records_with_the_reason(
-    served: EnsembleServer, images: Images, tmp_path: Path
+    served: EnsembleServer, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.configure(QUICK)
     requests = requests_for(ENSEMBLE, images, QUICK)
     records = tmp_path / "r.csv"
 
+    unloading, failing = threading.Event(), threading.Event()
+    statistics, finish = served.server.statistics, Journal.finish
+
     def unload_once_it_answers() -> None:
-        while not records.exists() or records.read_bytes().count(b"\n") < 20:
-            time.sleep(0.02)
+        wait_for(lambda: records.exists() and records.read_bytes().count(b"\n") >= 20)
+        unloading.set()
         served.server.unload_model(MEMBER_B)
+
+    def finish_and_note(journal: Journal, sample: Sample) -> None:
+        finish(journal, sample)
+        if sample.error:
+            failing.set()
+
+    def statistics_after_a_failure(name: str, *, settled: bool = False) -> ModelStatistics:
+        """The server's own; from the unloading on not before a request has failed, else there might be no record."""
+        assert not unloading.is_set() or failing.wait(PATIENCE_S)
+        return statistics(name, settled=settled)
 
     unload = threading.Thread(target=unload_once_it_answers, daemon=True)
     unload.start()
+    monkeypatch.setattr(served.server, "statistics", statistics_after_a_failure)
+    monkeypatch.setattr(Journal, "finish", finish_and_note)
     started = time.perf_counter()
     try:
         with pytest.raises(ServerError, match=f"{ENSEMBLE}.*not available"):
             measure_load(
                 served.server,
-                Probe(8, "http", 0.2, 1.0, 10).load(ENSEMBLE),
+                replace(Probe(8, "http", 0.2, 1.0, 30).load(ENSEMBLE), stability_percent=0.1, max_windows=200),
                 requests,
                 records,
                 progress=False,
@@ -168,7 +192,7 @@ def test_a_member_unloaded_during_a_run_gives_records_with_the_reason(
         unload.join(60)
         served.server.load_model(MEMBER_B)
         served.server.load_model(ENSEMBLE)
-    assert time.perf_counter() - started < 120
+    assert time.perf_counter() - started < 200
     kept = read_records(records, REQUEST_COLUMNS)
     failed = kept[kept["error"] != ""]
     assert (kept["error"] == "").any()

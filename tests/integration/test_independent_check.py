@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 import tritonclient.grpc
 
+from busy_machine import in_one_of
 from workbook.measuring.corpus.batches import make_batches
 from workbook.measuring.online.shared_memory import NAME_PREFIX
 from workbook.measuring.online.shared_memory_client import send_through_shared_memory
@@ -34,18 +35,22 @@ def test_a_served_batch_costs_what_the_engine_costs(bundled_encoder: Encoder, e5
     for tensor, array in zip(inputs, feed.values(), strict=True):
         tensor.set_data_from_numpy(array)
     wanted = [tritonclient.grpc.InferRequestedOutput("sentence_embedding")]
-    ratios, answers = [], {}
-    with tritonclient.grpc.InferenceServerClient(e5_server.grpc_url) as client:
-        for turn in range(12):  # in turn, so that a busy machine slows both
-            started = time.perf_counter()
-            answers["batch"] = session.run(["sentence_embedding"], feed)[0]
-            between = time.perf_counter()
-            answers["online"] = client.infer("e5_onnx", inputs, outputs=wanted).as_numpy("sentence_embedding")
-            if turn >= 2:
-                ratios.append((time.perf_counter() - between) / (between - started))
-    np.testing.assert_allclose(answers["online"], answers["batch"], atol=1e-5)
-    # its batcher waits 20 ms for company; beyond that no factor of five is hidden anywhere
-    assert statistics.median(ratios) < 3
+
+    def compare(_: int) -> None:
+        ratios, answers = [], {}
+        with tritonclient.grpc.InferenceServerClient(e5_server.grpc_url) as client:
+            for turn in range(12):  # in turn, so that a busy machine slows both
+                started = time.perf_counter()
+                answers["batch"] = session.run(["sentence_embedding"], feed)[0]
+                between = time.perf_counter()
+                answers["online"] = client.infer("e5_onnx", inputs, outputs=wanted).as_numpy("sentence_embedding")
+                if turn >= 2:
+                    ratios.append((time.perf_counter() - between) / (between - started))
+        np.testing.assert_allclose(answers["online"], answers["batch"], atol=1e-5)
+        # its batcher waits 20 ms for company; beyond that no factor of five is hidden anywhere
+        assert statistics.median(ratios) < 3
+
+    in_one_of(compare)
 
 
 def test_shared_memory_gives_the_same_answers(bundled_encoder: Encoder, e5_server: Server, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import tritonclient.grpc
 from serving_helpers import assert_gone, traces, urls_of
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from busy_machine import in_one_of
 from workbook.analysis.gpu_copies import place_of_input
 from workbook.models.e5 import Encoder
 from workbook.serving import handles, supervisor
@@ -47,7 +48,7 @@ def ask(server: EmbeddedServer, model: str, output: str, **arrays: np.ndarray) -
         inputs.append(tritonclient.grpc.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)))
         inputs[-1].set_data_from_numpy(array)
     with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
-        answer: np.ndarray = client.infer(model, inputs, client_timeout=30).as_numpy(output)
+        answer: np.ndarray = client.infer(model, inputs, client_timeout=120).as_numpy(output)
         return answer
 
 
@@ -196,7 +197,7 @@ def test_killed_stage_mid_request_answers_nothing_and_leaves_nothing(tmp_path: P
         pending = frozen_request(server, stub, pool, 2)
         stub.kill()
         with pytest.raises(InferenceServerException):
-            pending.result(30)
+            pending.result(150)
         # this release starts no second stub: the arrangement is out of order until the next start, the others are not
         with pytest.raises(InferenceServerException, match="is not healthy"):
             relay(server, "handle", 3)
@@ -224,7 +225,7 @@ def refused_after_a_pause(server: EmbeddedServer) -> int | None:
         stub.resume()
         for seed, answer in pending.items():
             try:
-                assert answer.result(60) == expected(seed)
+                assert answer.result(150) == expected(seed)
             except InferenceServerException as error:
                 late = re.search("another tensor by now|taken back|are on their way", str(error)) is not None
                 assert late or re.search("not healthy|stub process", str(error)), error
@@ -235,7 +236,7 @@ def refused_after_a_pause(server: EmbeddedServer) -> int | None:
 
 def test_handles_that_come_too_late_are_refused_and_never_answered_with_other_data(tmp_path: Path) -> None:
     options = HandleOptions(slots=2, slot_bytes=SIZE, ttl_ms=50)
-    for attempt in range(5):
+    for attempt in range(8):
         with start(tmp_path / str(attempt), relay_pipeline(), options=options) as server:
             refused = refused_after_a_pause(server)
             if refused is None or not 0 < refused < 4:
@@ -243,19 +244,24 @@ def test_handles_that_come_too_late_are_refused_and_never_answered_with_other_da
             for seed in range(10, 16):
                 assert relay(server, "handle", seed) == expected(seed)
             return
-    pytest.fail("in five attempts there was none in which some requests were refused and some were answered")
+    pytest.fail("in eight attempts there was none in which some requests were refused and some were answered")
 
 
-def test_killed_server_mid_request_leaves_nothing_after_the_next_start(tmp_path: Path) -> None:
-    victim = start(tmp_path / "first", relay_pipeline())
+def kill_mid_request(folder: Path) -> EmbeddedServer:
+    victim = start(folder, relay_pipeline())
     with ThreadPoolExecutor(1) as pool:
         pending = frozen_request(victim, stub_of(victim, "copies_relay_total_handle"), pool, 2)
         os.kill(victim.supervisor_pid, signal.SIGSTOP)  # server and supervisor in one go: nobody is left to clean up
         os.kill(victim.pid, signal.SIGKILL)
         os.kill(victim.supervisor_pid, signal.SIGKILL)
         with pytest.raises(InferenceServerException):
-            pending.result(30)
-    assert slots_of(victim.identity)
+            pending.result(150)
+    assert slots_of(victim.identity)  # unless a server that the test beside this one starts has cleared them
+    return victim
+
+
+def test_killed_server_mid_request_leaves_nothing_after_the_next_start(tmp_path: Path) -> None:
+    victim = in_one_of(lambda number: kill_mid_request(tmp_path / str(number)))
     with start(tmp_path / "second", relay_pipeline()) as server:
         assert traces(victim.identity) == []
         assert relay(server, "handle", 3) == expected(3)

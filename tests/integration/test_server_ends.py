@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,8 +17,10 @@ import pytest
 from serving_helpers import assert_gone, infer, start_null, traces, urls_of
 from tritonclient.utils import InferenceServerException
 
+from busy_machine import PATIENCE_S, in_one_of, wait_for
 from workbook.errors import ServerError
 from workbook.serving import supervisor
+from workbook.serving.embedded import EmbeddedServer
 from workbook.serving.handle import Server
 
 pytestmark = pytest.mark.integration
@@ -39,10 +40,7 @@ def test_stop_leaves_nothing_and_touches_no_other_server(null_server: Server) ->
 def test_killed_server_is_noticed_and_explained() -> None:
     with start_null() as server:
         os.kill(server.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while server.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert not server.is_alive()
+        wait_for(lambda: not server.is_alive())
         with pytest.raises(InferenceServerException) as caught:
             infer(server.grpc_url, "null", np.ones((1, 4), np.int64), ["sentence_embedding"])
         explained = server.explain_failure(caught.value)
@@ -58,19 +56,24 @@ def test_killed_supervisor_takes_the_server_with_it() -> None:
     with start_null() as server:
         os.kill(server.supervisor_pid, signal.SIGKILL)
         with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(server.pid).wait(20)
+            psutil.Process(server.pid).wait(PATIENCE_S)
         assert not server.is_alive()
     assert_gone(server.identity, urls_of(server), within_s=0)
 
 
-def test_next_start_clears_what_a_killed_server_left() -> None:
+def leave_traces(_: int) -> EmbeddedServer:
+    """Kill supervisor and server in one go; the files stay, as nobody is left to remove them."""
     victim = start_null()
-    # kill supervisor and server in one go; the files stay, as nobody is left to remove them
     os.kill(victim.supervisor_pid, signal.SIGSTOP)
     os.kill(victim.pid, signal.SIGKILL)
     os.kill(victim.supervisor_pid, signal.SIGKILL)
-    psutil.Process(victim.supervisor_pid).wait(20)
-    assert traces(victim.identity)
+    psutil.Process(victim.supervisor_pid).wait(PATIENCE_S)
+    assert traces(victim.identity)  # unless a server that the test beside this one starts has cleared them
+    return victim
+
+
+def test_next_start_clears_what_a_killed_server_left() -> None:
+    victim = in_one_of(leave_traces)
     foreign = supervisor.SHARED_MEMORY_DIR / f"{supervisor.NAME_STEM}-not-ours-{os.getpid()}"
     foreign.touch()
     try:
@@ -93,12 +96,12 @@ print(json.dumps({"identity": server.identity, "log": str(server.log_file),
     "urls": [server.http_url, server.grpc_url, server.metrics_url]}), flush=True)
 if sys.argv[1] == "fork":
     if os.fork() == 0:
-        time.sleep(8)  # holds every pipe of its parent open
+        time.sleep(300)  # holds every pipe of its parent open
         os._exit(0)
 if sys.argv[1] == "raise":
     raise ValueError("a mistake in a cell")
 if sys.argv[1] != "return":
-    time.sleep(120)
+    time.sleep(300)
 """
 
 
