@@ -5,8 +5,8 @@ import pytest
 
 from workbook.analysis.gpu_copies import gpu_ledger, place_of_input
 from workbook.artifacts import PROJECT_DIR
+from workbook.environment import gpu_names
 from workbook.errors import SettingError
-from workbook.measuring.environment import gpu_names
 from workbook.serving.gpu_arrangements import (
     FORCE_CPU,
     gpu_arrange,

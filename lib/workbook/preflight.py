@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbook.environment import gpu_names
 from workbook.errors import ModelError, SettingError
-from workbook.measuring.environment import gpu_names
 from workbook.past_runs import LATEST, PREVIOUS, find_past_run
 from workbook.run_request import expanded
 from workbook.settings import Settings

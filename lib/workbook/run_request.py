@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from workbook.artifacts import PROJECT_DIR
+from workbook.environment import gpu_names
 from workbook.errors import SettingError
-from workbook.measuring.environment import gpu_names
 from workbook.overrides import read_overrides
 from workbook.past_runs import all_runs, find_past_run
 from workbook.runs import read_json, write_json

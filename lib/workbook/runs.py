@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from workbook.artifacts import PROJECT_DIR, cannot_write
+from workbook.environment import describe_environment
 from workbook.errors import SettingError
-from workbook.measuring.environment import describe_environment
 from workbook.settings import Settings
 
 ENVIRONMENT = "environment.json"

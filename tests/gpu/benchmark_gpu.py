@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbook.artifacts import PROJECT_DIR
+from workbook.environment import describe_environment, gpu_names
 from workbook.errors import WorkbookError
-from workbook.measuring.environment import describe_environment, gpu_names
 from workbook.models.machine import describe_machine
 from workbook.models.variants import Ingredients, VariantModel, choose_variants, make_variant
 from workbook.runs import Run, write_json

@@ -22,9 +22,9 @@ from typing import Any
 
 from workbook.analysis.gpu_copies import gpu_ledger
 from workbook.analysis.summaries import as_json_values
+from workbook.environment import describe_environment, gpu_names
 from workbook.errors import SetupError, WorkbookError
 from workbook.measuring.copies.sizes import measure_sizes
-from workbook.measuring.environment import describe_environment, gpu_names
 from workbook.runs import write_json
 from workbook.serving.gpu_arrangements import (
     GPU_ARRANGEMENTS,

@@ -83,7 +83,7 @@ def build_engine(
         exported: the ONNX file; for TensorRT 11 already in the wanted precision.
         precision: fp32, fp16, bf16 or best.
         trtexec: from `find_trtexec`.
-        gpu: name of the GPU, see `workbook.measuring.environment.gpu_names`.
+        gpu: name of the GPU, see `workbook.environment.gpu_names`.
         shapes: of the optimisation profile; by default 1x1 to 32x512, tuned for 32x128.
         tf32: whether fp32 matrix products may use TF32.
         notify: gets one sentence where a kept engine cannot be used, and each stage of a build.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from workbook.measuring.environment import gpu_names
+from workbook.environment import gpu_names
 from workbook.models.processor import has_bf16_instructions
 from workbook.models.trtexec import Trtexec, find_trtexec
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.prediction import PipelineCosts, Prediction, ceiling_inside, costs_of, predict
 from workbook.analysis.published import published_figures
+from workbook.environment import gpu_names
 from workbook.measuring.ensemble.runs import Point
 from workbook.measuring.ensemble.study import Case, Study
-from workbook.measuring.environment import gpu_names
 from workbook.serving.ensemble_spec import ENSEMBLE, MEMBER_A, MEMBER_B, EnsembleVariant
 
 if TYPE_CHECKING:
