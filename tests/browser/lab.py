@@ -29,6 +29,10 @@ from workbook.settings import PARAMETERS_DIR, read_parameter_file
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 START_S = 240
 """Longest that JupyterLab may take to answer."""
+PORT_ATTEMPTS = 5
+"""A test beside this one may take the port between our choice and JupyterLab's."""
+PATIENCE_MS = 120_000
+"""Longest wait of the browser for what it is told to do, unless it is told otherwise."""
 
 HARMLESS = tuple(
     re.compile(pattern)
@@ -115,9 +119,9 @@ class Lab:
                     found.append(words)
         return found
 
-    def wait_for_processes(self, timeout_s: float) -> list[str]:
-        """What kernels have started, as soon as there is something, or after the time-out."""
-        return _wait(self.processes, bool, timeout_s)
+    def wait_for_process(self, word: str, timeout_s: float) -> list[str]:
+        """What kernels have started, as soon as the word stands in one of the command lines, or after the time-out."""
+        return _wait(self.processes, lambda found: any(word in words for words in found), timeout_s)
 
     def wait_until_gone(self, timeout_s: float = 60) -> list[str]:
         """What kernels have started and is still there after the time-out."""
@@ -131,7 +135,7 @@ class Lab:
     def _ask(self, method: str, path: str) -> bytes:
         headers = {"Authorization": f"token {self.token}"}
         request = urllib.request.Request(f"{self.url}{path}", headers=headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return bytes(answer.read())
 
 
@@ -164,32 +168,43 @@ def running_lab(folder: Path) -> Iterator[Lab]:
     for needed in (root, runs, own):
         needed.mkdir(parents=True)
     _ask_for_no_news(own / "lab")
-    token, port = secrets.token_hex(16), _free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if name != "WORKBOOK_RUN"},
         **{f"JUPYTER_{kind}_DIR": str(own / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")},
         **{f"JUPYTERLAB_{kind}_DIR": str(own / "lab") for kind in ("SETTINGS", "WORKSPACES")},
         "WORKBOOK_RUNS": str(runs),
     }
-    command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.root_dir={root}"),
-        *(f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"),
-        "--LabApp.expose_app_in_browser=True",
-    ]
     log = folder / "jupyterlab.log"
-    with log.open("w") as output:
-        server = subprocess.Popen(command, env=environment, cwd=root, stdout=output, stderr=subprocess.STDOUT)
-    lab = Lab(f"http://127.0.0.1:{port}/", token, root, runs)
+    for attempts_left in reversed(range(PORT_ATTEMPTS)):
+        token, port = secrets.token_hex(16), _free_port()
+        command = [
+            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.root_dir={root}"),
+            *(f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}"),
+            "--LabApp.expose_app_in_browser=True",
+        ]
+        with log.open("w") as output:
+            server = subprocess.Popen(command, env=environment, cwd=root, stdout=output, stderr=subprocess.STDOUT)
+        lab = Lab(f"http://127.0.0.1:{port}/", token, root, runs)
+        try:
+            _wait_for(lab, server, log)
+            break
+        except RuntimeError:
+            _end(server)
+            if not attempts_left or "is already in use" not in log.read_text():
+                raise
     try:
-        _wait_for(lab, server, log)
         yield lab
     finally:
-        server.send_signal(signal.SIGTERM)
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(30)
+        _end(server)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    server.send_signal(signal.SIGTERM)
+    try:
+        server.wait(60)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(60)
 
 
 def _ask_for_no_news(settings: Path) -> None:
@@ -232,6 +247,7 @@ class OpenNotebook:
     _shots: int = 0
 
     def __post_init__(self) -> None:
+        self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("console", self._listen)
         self.page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
 
@@ -270,11 +286,16 @@ class OpenNotebook:
         """How many outputs are figures, panels apart."""
         return int(self.page.evaluate(FIGURES_ASKED))
 
-    def drawn_figures(self) -> int:
-        """How many figures, panels apart, are really drawn; scrolls past all of them first."""
-        for figure in self.page.locator(".jp-Notebook .js-plotly-plot").all():
-            figure.scroll_into_view_if_needed()
-        return int(self.page.evaluate(FIGURES_DRAWN))
+    def wait_for_figures(self, count: int) -> int:
+        """How many figures, panels apart, are really drawn, as soon as it is so many; scrolls past all of them."""
+        ends = time.monotonic() + PATIENCE_MS / 1000
+        while True:
+            for figure in self.page.locator(".jp-Notebook .js-plotly-plot").all():
+                figure.scroll_into_view_if_needed()
+            drawn = int(self.page.evaluate(FIGURES_DRAWN))
+            if drawn == count or time.monotonic() > ends:
+                return drawn
+            self.page.wait_for_timeout(200)
 
     def overlaps(self) -> list[str]:
         """Figures whose title and second line lie upon each other."""

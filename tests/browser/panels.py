@@ -42,6 +42,15 @@ PICTURE = """panel => {
 }"""
 """What the figures of a panel show, in a few characters: shapes and words, without the ids that each drawing makes."""
 
+WATCH = """panel => {
+    panel.workbookSeen = [];
+    const look = () => {
+        const status = panel.querySelector('.workbook-panel-status');
+        if (panel.querySelector('.workbook-measure').disabled) panel.workbookSeen.push(status.innerText);
+    };
+    new MutationObserver(look).observe(panel, {subtree: true, childList: true, attributes: true, characterData: true});
+}"""
+
 
 @dataclass(frozen=True)
 class Control:
@@ -167,6 +176,22 @@ class PanelOnPage:
         """The button `measure` or `cancel`."""
         return self.box.locator(f".workbook-{name}")
 
+    def watch(self) -> None:
+        """Note from now on each status that is shown while the button to measure cannot be pressed."""
+        self.box.evaluate(WATCH)
+
+    def wait_until_seen(self, part: str) -> None:
+        """Wait until a status with the part has been noted, be it gone by now."""
+        seen = "([panel, part]) => panel.workbookSeen.some(status => status.includes(part))"
+        self.page.wait_for_function(seen, arg=[self.box.element_handle(), part], timeout=1000 * PATIENCE_S)
+
+    def wait_for_no_error(self) -> str:
+        """Empty once it shows no error; the error where it stays."""
+        ends = time.monotonic() + PATIENCE_S
+        while (words := self.said("error")) and time.monotonic() < ends:
+            self.page.wait_for_timeout(20)
+        return words
+
     def wait_for_error(self) -> str:
         """The sentence in its line for errors, once there is one."""
         return self._wait_for("error", "")
@@ -185,10 +210,10 @@ class PanelOnPage:
         raise AssertionError(f"{self.name}: its {line} stays {self.said(line)!r}")
 
     def wait_until_measured(self, timeout_s: float = 240) -> str:
-        """Wait until its button can be pressed again; the status then."""
-        self.page.wait_for_function(
-            "button => !button.disabled", arg=self.button("measure").element_handle(), timeout=1000 * timeout_s
-        )
+        """Wait until its button can be pressed again and its status is no share any more; the status then."""
+        over = """panel => !panel.querySelector('.workbook-measure').disabled
+            && !panel.querySelector('.workbook-panel-status').innerText.includes('%')"""
+        self.page.wait_for_function(over, arg=self.box.element_handle(), timeout=1000 * timeout_s)
         return self.said("status")
 
 

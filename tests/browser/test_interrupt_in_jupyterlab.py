@@ -17,7 +17,7 @@ def test_an_interrupted_comparison_leaves_no_server_and_a_kernel_that_goes_on(la
     notebook = OpenNotebook(chromium.new_page(viewport={"width": 1280, "height": 1000}), NOTEBOOK.stem)
     notebook.open(lab)
     notebook.choose("Run", "Run All Cells")
-    started = lab.wait_for_processes(timeout_s=300)
+    started = lab.wait_for_process("triton", timeout_s=300)
     assert any("triton" in words for words in started), started
     notebook.photograph("measuring")
     notebook.choose("Kernel", "Interrupt Kernel")

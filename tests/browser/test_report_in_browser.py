@@ -62,6 +62,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(chromium: Browser, report: Path, viewport: dict[str, int]) -> tuple[Page, list[str], list[str]]:
     """The page, what it asked for, and what it complained of; every figure drawn, all code shown."""
     page = chromium.new_page(viewport=viewport)
+    page.set_default_timeout(120_000)
     asked: list[str] = []
     complaints: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
