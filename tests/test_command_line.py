@@ -81,13 +81,16 @@ def test_a_closed_pipe_and_an_ascii_terminal_end_without_a_traceback(tmp_path: P
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_run_leaves_one_line_and_no_process(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "workbook", "run", "--profile", "smoke", "--notebooks", "05", "--set", "rows=512"]
-    process = subprocess.Popen(
-        command, env={**os.environ, "WORKBOOK_RUNS": str(tmp_path)}, stderr=subprocess.PIPE, text=True
-    )
     kernels: list[psutil.Process] = []
-    wait_for(lambda: kernels.extend(_kernels(process.pid)) or kernels, within_s=120)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=120)
+    with subprocess.Popen(
+        command, env={**os.environ, "WORKBOOK_RUNS": str(tmp_path)}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            wait_for(lambda: kernels.extend(_kernels(process.pid)) or kernels, within_s=120)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert process.returncode == 130
     directory = next(tmp_path.glob("2*"))
     kept = f"Stopped. What was measured so far is kept in {directory}. To go on: make run RESUME={directory.name}"

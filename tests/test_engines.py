@@ -307,11 +307,14 @@ def test_ctrl_c_ends_trtexec_and_what_it_started(tmp_path: Path, exported: Expor
         exported = ExportedModel(Path({str(exported.path)!r}), "x", 8, 2, 512, "bundled", 1)
         build_engine(exported, "fp32", Trtexec({tool.program!r}, (10, 5, 0)), "GPU")
     """)
-    process = subprocess.Popen([sys.executable, "-uc", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert any(b"reading the ONNX file" in line for line in process.stdout)  # it reads what trtexec prints
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    with subprocess.Popen([sys.executable, "-uc", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert any(b"reading the ONNX file" in line for line in process.stdout)  # it reads what trtexec prints
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert b"KeyboardInterrupt" in errors
     wait_until_gone(tmp_path / "trt" / "pids")
     assert not list((tmp_path / "artifacts" / "engine").glob("*/"))
