@@ -21,7 +21,8 @@ from workbook.serving.statistics import ModelStatistics
 if TYPE_CHECKING:
     from workbook.serving.handle import Server
 
-_BOOKING_S = 2.0
+_BOOKING_S = 10.0
+"""Triton books within milliseconds; a shared machine may stop it for seconds in between."""
 
 
 def read_counters(server: Server, models: Mapping[str, object]) -> dict[str, ModelStatistics]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NAME_PREFIX = "workbook-client-"
 _SERVICE = "/inference.GRPCInferenceService/SystemSharedMemory"
-_RELEASE_NS = 2_000_000_000
+_RELEASE_NS = 10_000_000_000
 
 
 @contextmanager
