@@ -92,12 +92,12 @@ from pathlib import Path
 from workbook.serving.repository import committed_repository
 from workbook.serving.server import start_server
 server = start_server("embedded", committed_repository(), models=["null"])
-print(json.dumps({"identity": server.identity, "log": str(server.log_file),
-    "urls": [server.http_url, server.grpc_url, server.metrics_url]}), flush=True)
 if sys.argv[1] == "fork":
     if os.fork() == 0:
         time.sleep(300)  # holds every pipe of its parent open
         os._exit(0)
+print(json.dumps({"identity": server.identity, "log": str(server.log_file),
+    "urls": [server.http_url, server.grpc_url, server.metrics_url]}), flush=True)
 if sys.argv[1] == "raise":
     raise ValueError("a mistake in a cell")
 if sys.argv[1] != "return":

@@ -132,6 +132,7 @@ class _Supervisor:
         self.job = job
         self.identity = own_identity()
         self.signalled = False
+        self.deserted = False
         self.server: subprocess.Popen[bytes] | None = None
         self.wakeup_read, self.wakeup_write = os.pipe()
 
@@ -181,12 +182,14 @@ class _Supervisor:
         while self.server.poll() is None and not self.signalled and not self._orphaned():
             ready, _, _ = select.select([control, self.wakeup_read], [], [], _PARENT_CHECK_S)
             if control in ready:
+                # a parent that dies closes the pipe a moment before it is seen to be gone
+                self.deserted = not os.read(control, 1)
                 return
             if self.wakeup_read in ready:
                 os.read(self.wakeup_read, 4096)
 
     def _orphaned(self) -> bool:
-        return bool(os.getppid() != self.job["parent_pid"])
+        return self.deserted or bool(os.getppid() != self.job["parent_pid"])
 
     def _stop(self) -> int | None:
         if self.server is None:
