@@ -46,6 +46,7 @@ class MeasuringPanel(Panel):
         """Make the buttons and the line of progress, in one box."""
         import ipywidgets as widgets
 
+        self._showing = threading.Lock()
         self.start = named(widgets.Button(description="Measure", button_style="primary"), "workbook-measure")
         self.stop = named(widgets.Button(description="Cancel", disabled=True), "workbook-cancel")
         self.bar = widgets.FloatProgress(min=0.0, max=1.0, description="progress")
@@ -86,12 +87,14 @@ class MeasuringPanel(Panel):
                 self.complain(self.job.error)
         finally:
             self._show_progress(over=True)
-            self.busy = False
 
     def _show_progress(self, over: bool = False) -> None:
-        running = self.job.is_running
-        self.start.disabled = not over and (running or self.busy)
-        self.stop.disabled = not running or self.job.cancelled
-        self.bar.layout.visibility = "visible" if running else "hidden"
-        self.bar.value = self.job.share
-        self.status.value = f"<span role='status'>{html.escape(self.job.sentence)}</span>"
+        with self._showing:  # a press of Cancel must not write what it saw over the end that came meanwhile
+            running = self.job.is_running
+            self.start.disabled = not over and (running or self.busy)
+            self.stop.disabled = not running or self.job.cancelled
+            self.bar.layout.visibility = "visible" if running else "hidden"
+            self.bar.value = self.job.share
+            self.status.value = f"<span role='status'>{html.escape(self.job.sentence)}</span>"
+            if over:
+                self.busy = False
