@@ -43,6 +43,7 @@ from workbook.analysis.copy_costs import (
     copies_of_lone_requests,
     copy_times,
     fit_line,
+    held_of_counted,
     hop_costs,
     measured_over_predicted,
     relay_bytes,
@@ -261,6 +262,8 @@ def test_counted_copies_are_held_to_the_predicted_time() -> None:
     assert table["predicted_ms"].tolist() == pytest.approx([8, 0])
     assert table["ratio"].tolist() == pytest.approx([0.8, np.nan], nan_ok=True)
     assert table["held"].tolist() == [True, None]
+    assert held_of_counted(table) == {"held": 1, "of": 1}
+    assert held_of_counted(table.assign(bytes=MB // 2)) == {"held": 0, "of": 0}
 
 
 # --- claims and advice -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbook.analysis.arrangement_choice import Claim
 from workbook.analysis.copies import copied_bytes, ledger, predicted_ms
 from workbook.analysis.copy_answers import NOT_WITHOUT_GPU
-from workbook.analysis.copy_costs import REFERENCE, HopCost, copies_of_lone_requests
+from workbook.analysis.copy_costs import REFERENCE, HopCost, copies_of_lone_requests, held_of_counted
 from workbook.analysis.intervals import Interval
 from workbook.analysis.summaries import as_json_values
 from workbook.serving.pipelines import Pipeline
@@ -104,6 +104,7 @@ def copies_results(
             "undecided": int(comparison["undecided"].sum()),
             "of": len(judged),
         },
+        "counted_within_20_percent": None if counted is None else held_of_counted(counted),
         "measured_over_predicted": {
             name: {"mean": multiple.estimate, "ci95": _bounds(multiple)} for name, multiple in overall.items()
         },

@@ -314,6 +314,17 @@ def compare_counted(counted: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def held_of_counted(compared: pd.DataFrame) -> dict[str, int]:
+    """How many of the counted copy times were predicted within 20%, from 1 MB on: `held` and `of`.
+
+    Args:
+        compared: of `compare_counted`.
+    """
+    large = compared[compared["bytes"] >= JUDGED_FROM_BYTES]
+    judged = [bool(held) for held in large["held"] if held is not None and held == held]
+    return {"held": sum(judged), "of": len(judged)}
+
+
 def _predicted_small_ms(latencies: pd.DataFrame, rates: pd.DataFrame, arrangement: str) -> float:
     """Copy time of the small sizes, from which growth is counted."""
     small = [predicted_ms(_relay_ledger(arrangement, size), rates) for size in small_sizes(latencies)]
