@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbook.analysis.arrangement_choice import Claim
 from workbook.analysis.copies import copied_bytes, ledger, predicted_ms
 from workbook.analysis.copy_answers import NOT_WITHOUT_GPU
-from workbook.analysis.copy_costs import REFERENCE, HopCost, copies_of_lone_requests, held_of_counted
+from workbook.analysis.copy_costs import REFERENCE, HopCost, copies_of_lone_requests, count_held, held_of_counted
 from workbook.analysis.intervals import Interval
 from workbook.analysis.summaries import as_json_values
 from workbook.serving.pipelines import Pipeline
@@ -88,7 +88,7 @@ def copies_results(
         has_gpu: whether this machine has one.
     """
     ensemble = costs["ensemble"]
-    judged = [bool(held) for held in comparison["held"] if held is not None and held == held]
+    judged = count_held(comparison)
     largest = comparison[comparison["bytes"] == comparison["bytes"].max()].set_index("arrangement")
     size_mb = comparison["bytes"].max() / 1e6
     counted = tables.get("counted_copies")
@@ -100,9 +100,9 @@ def copies_results(
         "cost_per_mb_ms_ci95": _bounds(ensemble.per_mb_ms),
         "costs": {name: _cost(cost) for name, cost in costs.items()},
         "predictions_within_20_percent": {
-            "held": sum(judged),
+            "held": judged["held"],
             "undecided": int(comparison["undecided"].sum()),
-            "of": len(judged),
+            "of": judged["of"],
         },
         "counted_within_20_percent": None if counted is None else held_of_counted(counted),
         "measured_over_predicted": {

@@ -314,15 +314,23 @@ def compare_counted(counted: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def count_held(compared: pd.DataFrame) -> dict[str, int]:
+    """How many copy times were predicted within 20%, and of how many that could be judged: `held` and `of`.
+
+    Args:
+        compared: of `compare_sizes` or `compare_counted`.
+    """
+    judged = [bool(held) for held in compared["held"] if held is not None and held == held]
+    return {"held": sum(judged), "of": len(judged)}
+
+
 def held_of_counted(compared: pd.DataFrame) -> dict[str, int]:
-    """How many of the counted copy times were predicted within 20%, from 1 MB on: `held` and `of`.
+    """The same for counted copy times, from 1 MB on.
 
     Args:
         compared: of `compare_counted`.
     """
-    large = compared[compared["bytes"] >= JUDGED_FROM_BYTES]
-    judged = [bool(held) for held in large["held"] if held is not None and held == held]
-    return {"held": sum(judged), "of": len(judged)}
+    return count_held(compared[compared["bytes"] >= JUDGED_FROM_BYTES])
 
 
 def _predicted_small_ms(latencies: pd.DataFrame, rates: pd.DataFrame, arrangement: str) -> float:

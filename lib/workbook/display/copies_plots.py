@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbook.analysis.arrangement_choice import Expectation
 from workbook.analysis.copies import BYTES_PER_MB
-from workbook.analysis.copy_costs import CONTROL, HopCost
+from workbook.analysis.copy_costs import CONTROL, HopCost, count_held
 from workbook.analysis.intervals import Interval
 from workbook.display.drawing import new_figure
 from workbook.display.scales import ticks_for
@@ -62,8 +62,8 @@ def reading_of_copy_costs(
         + f"; {number(cost.per_hop_ms.estimate, 2)} ms for each hop ({interval_words(cost.per_hop_ms, 'ms')})"
         for name, cost in costs.items()
     ]
-    judged = [bool(held) for held in comparison["held"] if held is not None and held == held]
-    ending = f" The prediction is within 20% of the measured copy time in {sum(judged)} of {len(judged)} cases."
+    judged = count_held(comparison)
+    ending = f" The prediction is within 20% of the measured copy time in {judged['held']} of {judged['of']} cases."
     unsteady = int(comparison["undecided"].sum())
     if unsteady:
         ending += f" In {unsteady} of the others it lies in the 95% interval: the machine was too unsteady to tell."
@@ -74,7 +74,7 @@ def reading_of_copy_costs(
     ]
     if multiples:
         ending += f" All sizes together, measured as a multiple of predicted: {'; '.join(multiples)}."
-    return ". ".join(parts) + "." + (ending if judged else "")
+    return ". ".join(parts) + "." + (ending if judged["of"] else "")
 
 
 def ladder_plot(table: pd.DataFrame) -> go.Figure:

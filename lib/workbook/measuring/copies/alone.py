@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbook.errors import LoadError
-from workbook.measuring.copies.requests import TIMEOUT_S, WARM_REQUESTS, TensorRequest, send_recorded
-from workbook.measuring.online.requests import check_requests, prepare_requests
+from workbook.measuring.alternation import order_of_runs
+from workbook.measuring.copies.requests import TIMEOUT_S, WARM_REQUESTS, TensorRequest, prepare_each, send_recorded
 from workbook.measuring.online.transports import RequestError, open_transport
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter
 from workbook.serving.arrangements import entry_model
@@ -58,11 +58,8 @@ def measure_alone(
     import pandas as pd
     from tqdm.auto import tqdm
 
-    entries = {name: entry_model(pipeline, name) for name in arrangements}
-    prepared = {}
-    for name, entry in entries.items():
-        check_requests(server, entry, requests, pipeline.outputs)
-        prepared[name] = prepare_requests(entry, requests, pipeline.outputs, "grpc")
+    prepared = prepare_each(server, pipeline, requests, arrangements)
+    turns = order_of_runs(tuple(arrangements), WARM_REQUESTS + _THERE_AND_BACK * runs)
     rows: list[dict[str, Any]] = []
     name = arrangements[0]
     with (
@@ -71,19 +68,18 @@ def measure_alone(
     ):
         try:
             transport.connect()
-            for number in tqdm(
-                range(-WARM_REQUESTS, _THERE_AND_BACK * runs), desc=f"{pipeline.name}, alone", disable=not progress
-            ):
+            total = len(arrangements) * (WARM_REQUESTS + _THERE_AND_BACK * runs)
+            for turn, name in tqdm(turns, desc=f"{pipeline.name}, alone", total=total, disable=not progress):
+                number = turn - WARM_REQUESTS
                 run = max(0, number // _THERE_AND_BACK)
-                for name in reversed(arrangements) if number % _THERE_AND_BACK else arrangements:
-                    record = send_recorded(transport, prepared[name][run % len(requests)], number, name, run)
-                    writer.append(record)
-                    if number >= 0:
-                        latency_ms = (record["decoded_ns"] - record["sent_ns"]) / 1e6
-                        rows.append({"arrangement": name, "run": run, "latency_ms": latency_ms})
+                record = send_recorded(transport, prepared[name][run % len(requests)], number, name, run)
+                writer.append(record)
+                if number >= 0:
+                    latency_ms = (record["decoded_ns"] - record["sent_ns"]) / 1e6
+                    rows.append({"arrangement": name, "run": run, "latency_ms": latency_ms})
         except RequestError as error:
             server.check_alive()
-            raise LoadError(f"{entries[name]} did not answer: {error}.") from None
+            raise LoadError(f"{entry_model(pipeline, name)} did not answer: {error}.") from None
     means = pd.DataFrame(rows).groupby(["arrangement", "run"], sort=False)["latency_ms"].mean().reset_index()
     means.insert(0, "pipeline", pipeline.name)
     return means

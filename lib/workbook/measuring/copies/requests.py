@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workbook.errors import SettingError
-from workbook.measuring.online.requests import PreparedRequest
+from workbook.measuring.online.requests import PreparedRequest, check_requests, prepare_requests
 from workbook.measuring.online.transports import Transport
+from workbook.serving.arrangements import entry_model
+from workbook.serving.pipelines import Pipeline
+
+if TYPE_CHECKING:
+    from workbook.serving.handle import Server
 
 WARM_REQUESTS = 2
 TIMEOUT_S = 120.0
@@ -45,6 +50,22 @@ def relay_request(size_bytes: int, seed: int = 1) -> TensorRequest:
     if size_bytes < 8:
         raise SettingError(f"size_bytes is {size_bytes}: at least 8 are needed, one 64-bit word.")
     return TensorRequest({"request": np.array([[size_bytes, seed]], np.int64)})
+
+
+def prepare_each(
+    server: Server, pipeline: Pipeline, requests: Sequence[TensorRequest], arrangements: Sequence[str]
+) -> dict[str, list[PreparedRequest]]:
+    """The requests ready to be sent over gRPC, by arrangement; checked against what the server serves.
+
+    Raises:
+        SettingError, LoadError, ServerError: as `check_requests`.
+    """
+    prepared = {}
+    for name in arrangements:
+        entry = entry_model(pipeline, name)
+        check_requests(server, entry, requests, pipeline.outputs)
+        prepared[name] = prepare_requests(entry, requests, pipeline.outputs, "grpc")
+    return prepared
 
 
 def send_recorded(transport: Transport, request: PreparedRequest, number: int, arm: str, run: int) -> dict[str, Any]:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbook.errors import LoadError
-from workbook.measuring.alternation import alternate
+from workbook.measuring.alternation import alternate, order_of_runs
 from workbook.measuring.copies.answers import ask_once
 from workbook.measuring.copies.booking import read_counters, what_happened
 from workbook.measuring.copies.caches import CacheSweeper
-from workbook.measuring.copies.requests import TIMEOUT_S, WARM_REQUESTS, relay_request, send_recorded
-from workbook.measuring.online.requests import check_requests, prepare_requests
+from workbook.measuring.copies.requests import TIMEOUT_S, WARM_REQUESTS, prepare_each, relay_request, send_recorded
 from workbook.measuring.online.transports import RequestError, open_transport
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter
 from workbook.serving.arrangements import entry_model, member_models
@@ -124,31 +123,28 @@ def _measure_size(
     batch, sweeper = relay_request(size, seed=run + 1), CacheSweeper()
     entries = {name: entry_model(pipeline, name) for name in arrangements}
     members = {name: member_models(pipeline, name) for name in arrangements}
-    prepared = {}
-    for name, entry in entries.items():
-        check_requests(server, entry, [batch], pipeline.outputs)
-        (prepared[name],) = prepare_requests(entry, [batch], pipeline.outputs, "grpc")
+    prepared = prepare_each(server, pipeline, [batch], arrangements)
     rows: list[dict[str, Any]] = []
     name = arrangements[0]
     transport = open_transport("grpc", server.grpc_url, TIMEOUT_S)
     try:
         transport.connect()
         counters = read_counters(server, dict.fromkeys([*entries.values(), *itertools.chain(*members.values())]))
-        for number in range(-WARM_REQUESTS, requests):
-            for name in reversed(arrangements) if number % 2 else arrangements:
-                sweeper.sweep()
-                record = send_recorded(transport, prepared[name], number, f"{name} {size}", run)
-                writer.append(record)
-                asked = {model: counters[model] for model in (entries[name], *members[name])}
-                booked, deltas = what_happened(server, asked)
-                counters |= booked
-                latency_ms = (record["decoded_ns"] - record["sent_ns"]) / 1e6
-                shown = {"arrangement": name, "bytes": size, "run": run, "latency_ms": latency_ms}
-                rows += [
-                    {**shown, "model": model, **{part: getattr(deltas[model], part) for part in _PARTS}}
-                    for model in members[name]
-                    if number >= 0
-                ]
+        for turn, name in order_of_runs(tuple(arrangements), WARM_REQUESTS + requests):
+            number = turn - WARM_REQUESTS
+            sweeper.sweep()
+            record = send_recorded(transport, prepared[name][0], number, f"{name} {size}", run)
+            writer.append(record)
+            asked = {model: counters[model] for model in (entries[name], *members[name])}
+            booked, deltas = what_happened(server, asked)
+            counters |= booked
+            latency_ms = (record["decoded_ns"] - record["sent_ns"]) / 1e6
+            shown = {"arrangement": name, "bytes": size, "run": run, "latency_ms": latency_ms}
+            rows += [
+                {**shown, "model": model, **{part: getattr(deltas[model], part) for part in _PARTS}}
+                for model in members[name]
+                if number >= 0
+            ]
     except RequestError as error:
         server.check_alive()
         raise LoadError(f"{entries[name]} did not answer a request for {size:,} bytes: {error}.") from None

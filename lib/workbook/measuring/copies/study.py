@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from workbook.analysis.arrangement_choice import Situation
 from workbook.analysis.copies import ledger, tensor_sizes
 from workbook.analysis.copy_costs import relay_bytes
+from workbook.measuring.alternation import order_of_runs
 from workbook.measuring.copies.answers import ask_once
 from workbook.measuring.copies.booking import measure_stages
 from workbook.measuring.copies.caches import CacheSweeper
@@ -205,14 +206,13 @@ def _counted_requests(
     log, sweeper = server.log_file, CacheSweeper()
     reported: dict[str, list[list[CountedCopy]]] = {name: [] for name in arrangements}
     assert isinstance(log, Path)
-    for number in range(-_UNCOUNTED, _COUNTED):
-        for name in reversed(arrangements) if number % 2 else arrangements:
-            start = log.stat().st_size
-            sweeper.sweep()
-            ask_once(server, entry_model(pipeline, name), pipeline.outputs, relay_request(size))
-            time.sleep(_LOG_S)  # a line may be written a moment after the answer
-            with log.open("rb") as file:
-                file.seek(start)
-                if number >= 0:
-                    reported[name].append(read_counted(file.read().decode(errors="replace")))
+    for turn, name in order_of_runs(tuple(arrangements), _UNCOUNTED + _COUNTED):
+        start = log.stat().st_size
+        sweeper.sweep()
+        ask_once(server, entry_model(pipeline, name), pipeline.outputs, relay_request(size))
+        time.sleep(_LOG_S)  # a line may be written a moment after the answer
+        with log.open("rb") as file:
+            file.seek(start)
+            if turn >= _UNCOUNTED:
+                reported[name].append(read_counted(file.read().decode(errors="replace")))
     return reported
