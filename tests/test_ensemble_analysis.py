@@ -92,9 +92,28 @@ def test_effects_are_ratios_of_rounds_with_their_interval() -> None:
     assert once.loc[0, "verdict"] == "one round, no interval"
 
 
+def test_among_many_causes_one_clear_by_its_own_interval_alone_gets_no_verdict() -> None:
+    causes = loss_causes(APART, 128, 5000)
+    rates = {
+        setting: [97.0, 103.0] if number % 2 else [103.0, 97.0] for number, setting in enumerate(settings_of(causes))
+    }
+    rates[causes[3].on] = [1.15 * rate for rate in rates[causes[3].on]]
+    table = effects(causes, rates)
+    assert table.loc[3, "ci95_low"] > 1
+    assert table.loc[3, "verdict"] == "not resolved"
+    assert effects(causes[3:4], rates).loc[0, "verdict"] == "gains here"
+
+
 def test_settings_are_measured_once_however_many_causes_need_them() -> None:
     causes = loss_causes(APART, 128, 5000)
     assert len(settings_of(causes)) == len(set(settings_of(causes))) == 9
+
+
+def test_settings_that_leave_a_as_it_is_follow_each_other() -> None:
+    settings = settings_of(loss_causes(APART, 128, 5000))
+    loads = [(s.variant.a_processors, s.variant.a_delay_us, s.variant.hop) for s in settings]
+    changes = sum(before != after for before, after in zip(loads, loads[1:], strict=False))
+    assert changes == len(set(loads)) - 1
 
 
 def test_the_stand_in_makes_b_as_slow_beside_a_as_it_was() -> None:

@@ -7,7 +7,9 @@ import os
 import shlex
 import signal
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +337,29 @@ def test_only_dead_supervisors_of_this_machine_are_stale() -> None:
     assert supervisor.is_stale(f"{pid}-{int(ticks) - 1}-{namespace}")  # the number was given to another process
     assert supervisor.is_stale(f"{2**22 + 1}-{ticks}-{namespace}")
     assert not supervisor.is_stale(f"{2**22 + 1}-{ticks}-1")  # another container's
+
+
+def test_empty_folders_of_servers_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "STUB_FOLDERS", (tmp_path, "python_env_*"))
+    program = tmp_path / supervisor.SERVER_PROGRAM
+    program.symlink_to("/bin/sleep")
+    before, full, after = (tmp_path / f"python_env_{name}" for name in ("before", "full", "after"))
+    for folder in (before, full, after):
+        folder.mkdir()
+    (full / "kept").touch()
+    with subprocess.Popen([program, "300"]) as server:
+        try:
+            wait_for(lambda: Path(f"/proc/{server.pid}/comm").read_text().strip() == supervisor.SERVER_PROGRAM)
+            for folder in (before, full):
+                os.utime(folder, (0, 0))  # older than any server that may run beside this test
+            supervisor.remove_stub_folders()
+            assert (before.exists(), full.exists(), after.exists()) == (False, True, True)
+        finally:
+            server.kill()
+    monkeypatch.setattr(supervisor, "SERVER_PROGRAM", "a server that nobody runs")
+    os.utime(after, (time.time() - 10,) * 2)
+    supervisor.remove_stub_folders()
+    assert (full.exists(), after.exists()) == (True, False)
 
 
 # --- container -------------------------------------------------------------------------------------------------------

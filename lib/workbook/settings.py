@@ -103,6 +103,9 @@ class Settings:
     # batch against online
     switch_rows: int = within(256, 1, 10_000_000)
     """Rows through each arm of the waterfall, from the first rows of every run's share."""
+    arms_limit_s: float = within(0.0, 0, 1_000_000)
+    """About the longest time that the arms of batch and online may take together, s: a machine too slow for all rows
+    measures fewer of them. 0: all rows, whatever it takes."""
     article_pad_to: int = within(128, 0, 8192)
     """Tokens the article's online arm pads to; 0: as its batch arm. It does not say; its engine is tuned for 128."""
     article_precision: str = one_of("auto", PRECISIONS)
@@ -141,14 +144,14 @@ class Settings:
     """HTTP connections that keep the ensemble busy, as in the issue."""
     ensemble_curve: tuple[int, ...] = within((1, 2, 4, 8, 16, 32, 64), 1, 1024)
     """Connections of the latency-throughput curve, before `ensemble_connections`."""
-    ensemble_warmup_s: float = within(0.6, 0, 600)
-    ensemble_window_s: float = within(0.7, 0.05, 600)
+    ensemble_warmup_s: float = within(0.4, 0, 600)
+    ensemble_window_s: float = within(0.6, 0.05, 600)
     """A third of the measured time of one point."""
     ensemble_repeats: int = within(2, 1, 100)
     """Times each case is measured, forwards and backwards in turn; one gives no interval."""
     ensemble_causes: tuple[str, ...] = ("all",)
     """Causes of loss to switch on and off: `all`, or some of their keys (analysis/loss_causes.py)."""
-    ensemble_cause_rounds: int = within(3, 1, 100)
+    ensemble_cause_rounds: int = within(2, 1, 100)
     """Times each of their configurations is measured."""
     ensemble_overload_s: float = within(4.0, 0.5, 3600)
     """How long the ensemble is asked for more than it may queue, s."""

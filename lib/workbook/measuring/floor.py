@@ -46,6 +46,10 @@ class Floor:
         """Throughput that no arm of this precision on these threads can exceed."""
         return self.rows / (self.flop / self.ceiling_flop_per_s)
 
+    def of(self, encoder: Encoder, batches: Sequence[Batch]) -> Floor:
+        """The same machine's floor for other batches."""
+        return replace(self, flop=_flop_of(encoder, batches), rows=sum(batch.rows for batch in batches))
+
     def verified(self, rows_per_s: float) -> tuple[Floor, str]:
         """Hold the prediction against the fastest arm, with the ceiling measured once more, since machines change pace.
 
@@ -87,11 +91,10 @@ def predict_floor(
         device: `cpu`, `cuda` or `auto`.
         seconds: of each of the three rounds a library gets; more than MEASURE_S is not taken.
     """
-    flop = sum(encoder_flop(encoder, *batch.input_ids.shape) for batch in batches)
     tokens = max(batch.padded_tokens for batch in batches)
     shape = (tokens, encoder.hidden_size, _ffn_size(encoder))
     measure = partial(_matrix_product_flop_per_s, shape, threads, device, min(seconds, MEASURE_S))
-    return Floor(flop, measure(), sum(batch.rows for batch in batches), measure)
+    return Floor(_flop_of(encoder, batches), measure(), sum(batch.rows for batch in batches), measure)
 
 
 def encoder_flop(encoder: Encoder, batch: int, sequence: int) -> float:
@@ -105,6 +108,10 @@ def encoder_flop(encoder: Encoder, batch: int, sequence: int) -> float:
     hidden = encoder.hidden_size
     weights = encoder.layers * (4 * hidden * hidden + 2 * hidden * _ffn_size(encoder))
     return 2.0 * weights * tokens + encoder.layers * 4.0 * hidden * sequence * tokens
+
+
+def _flop_of(encoder: Encoder, batches: Sequence[Batch]) -> float:
+    return sum(encoder_flop(encoder, *batch.input_ids.shape) for batch in batches)
 
 
 def _ffn_size(encoder: Encoder) -> int:

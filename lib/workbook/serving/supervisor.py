@@ -9,9 +9,9 @@ server, reports on its standard output and waits for the first of:
 - SIGTERM or SIGHUP;
 - the server's own end.
 
-Then it terminates the server, kills what the server started, and removes its shared-memory files. Should the supervisor
-itself be killed, the kernel kills the server with it (PR_SET_PDEATHSIG); what is then left is cleared by the next
-start.
+Then it terminates the server, kills what the server started, and removes its shared-memory files and folders. Should
+the supervisor itself be killed, the kernel kills the server with it (PR_SET_PDEATHSIG); what is then left is cleared by
+the next start.
 
 Everything a server owns carries an identity `<supervisor pid>-<its start, clock ticks since boot>-<pid namespace>`:
 in the name of its shared-memory files and so on the command line of its Python stubs. A process id alone would be
@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import re
 import select
@@ -37,12 +38,16 @@ from typing import Any, NoReturn
 SHARED_MEMORY_DIR = Path("/dev/shm")
 NAME_STEM = "workbook-triton"
 IDENTITY_PLACEHOLDER = "{identity}"
+SERVER_PROGRAM = "tritonserver"
+STUB_FOLDERS = Path("/tmp"), "python_env_*"
+"""Triton's Python backend makes such a folder at its start, wherever TMPDIR points, and leaves it when it is killed."""
 _OWNED_NAME = re.compile(rf"{NAME_STEM}-(\d+)-(\d+)-(\d+)-")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PARENT_CHECK_S = 0.5
 _KILL_PATIENCE_S = 10.0
 _KILL_POLL_S = 0.01
+_CLOCK_SLACK_S = 1.0
 
 
 def shared_memory_prefix(identity: str) -> str:
@@ -106,7 +111,29 @@ def clear_leftovers() -> list[str]:
     stale = sorted({identity for identity in _identities_in_shared_memory() if is_stale(identity)})
     for identity in stale:
         remove_traces(identity)
+    remove_stub_folders()
     return stale
+
+
+def remove_stub_folders() -> None:
+    """Remove this user's empty STUB_FOLDERS, but for those that a server still running may have made."""
+    started = (process_start_ticks(pid) for pid in _processes_called(SERVER_PROGRAM))
+    up_s = float(Path("/proc/uptime").read_text().split()[0])
+    ages_s = (up_s - ticks / os.sysconf("SC_CLK_TCK") for ticks in started if ticks is not None)
+    first_start_s = time.time() - max(ages_s, default=-math.inf) - _CLOCK_SLACK_S
+    place, pattern = STUB_FOLDERS
+    for folder in place.glob(pattern):
+        with contextlib.suppress(OSError):  # not empty, or somebody else was faster
+            made = folder.stat()
+            if made.st_uid == os.getuid() and made.st_mtime < first_start_s:
+                folder.rmdir()
+
+
+def _processes_called(program: str) -> Iterator[int]:
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and (folder / "comm").read_text().strip() == program:
+                yield int(folder.name)
 
 
 def _identities_in_shared_memory() -> Iterator[str]:
@@ -219,6 +246,7 @@ class _Supervisor:
                 subprocess.run(command, env=self.job["environment"], capture_output=True, timeout=30, check=False)
         self._reap()
         remove_traces(self.identity)  # a dying stub may have made one more file
+        remove_stub_folders()
         if self._orphaned():
             for name in self.job["remove_when_orphaned"]:
                 with contextlib.suppress(OSError):

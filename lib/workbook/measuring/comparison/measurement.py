@@ -25,7 +25,8 @@ from workbook.measuring.comparison.blocks import (
     main_arms,
 )
 from workbook.measuring.comparison.protocol import SENTENCE, Protocol
-from workbook.measuring.comparison.switches import Plan, State
+from workbook.measuring.comparison.switches import Plan, State, make_plan
+from workbook.measuring.comparison.time_limit import FittingRows, fit_rows
 from workbook.measuring.corpus.batches import make_batches
 from workbook.measuring.floor import Floor, encoder_flop, predict_floor
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter, read_records
@@ -51,6 +52,7 @@ class Work:
         encoder, exported: the model, in PyTorch and as ONNX.
         depths: exports of the encoder cut to fewer layers, by their number.
         floor: what the work must cost at least on this machine.
+        rows: through the main arms, all of the corpus, and of them through the switches.
         model_load_s: what a job waits for before its first batch, s.
     """
 
@@ -60,6 +62,7 @@ class Work:
     exported: ExportedModel
     depths: dict[int, ExportedModel]
     floor: Floor
+    rows: FittingRows
     model_load_s: float
 
 
@@ -91,14 +94,32 @@ def prepare(settings: Settings) -> Work:
             depths[layers] = export_onnx(first_layers(encoder, layers))
     batches = make_batches(encoder, corpus.texts, settings.batch_size)
     floor = predict_floor(encoder, batches, settings.compute_threads, settings.device, seconds=settings.regime_s)
-    return Work(settings, corpus, encoder, exported, depths, floor, load_s)
+    rows = _rows_in_time(settings, encoder, floor)
+    if rows.main < len(corpus.texts):
+        corpus = load_corpus(settings.corpus, text_column=settings.text_column, rows=rows.main, seed=settings.seed)
+        floor = floor.of(encoder, make_batches(encoder, corpus.texts, settings.batch_size))
+    return Work(settings, corpus, encoder, exported, depths, floor, rows, load_s)
+
+
+def _rows_in_time(settings: Settings, encoder: Encoder, floor: Floor) -> FittingRows:
+    def flop_per_row(arm: Protocol) -> float:
+        return encoder_flop(encoder, 1, arm.pad_to) if arm.pad_to else floor.flop / floor.rows
+
+    return fit_rows(
+        FittingRows(floor.rows, settings.switch_rows),
+        make_plan(**_plan_options(settings, encoder)),
+        flop_per_row,
+        floor.ceiling_flop_per_s,
+        limit_s=settings.arms_limit_s,
+        step=settings.repeats * settings.batch_size,
+    )
 
 
 def facts_before(work: Work) -> dict[str, Any]:
     """What is known before anything is measured, as JSON values."""
     settings = work.settings
     return {
-        "plan": _plan_options(work),
+        "plan": _plan_options(settings, work.encoder),
         "batch_size": settings.batch_size,
         "repeats": settings.repeats,
         "rows": len(work.corpus.texts),
@@ -109,21 +130,20 @@ def facts_before(work: Work) -> dict[str, Any]:
         "flop_per_padded_token": encoder_flop(work.encoder, 1, _TYPICAL_TOKENS) / _TYPICAL_TOKENS,
         "ceiling_flop_per_s": work.floor.ceiling_flop_per_s,
         "model_load_s": work.model_load_s,
-        "prediction": work.floor.sentence,
+        "prediction": f"{work.floor.sentence} {work.rows.note}".strip(),
     }
 
 
-def _plan_options(work: Work) -> dict[str, Any]:
+def _plan_options(settings: Settings, encoder: Encoder) -> dict[str, Any]:
     from workbook.serving.server import resolve_kind
 
-    settings = work.settings
     on_gpu = _on_gpu(settings)
     pad_to = settings.article_pad_to
     streams = settings.compute_streams
     return {
         "on_gpu": on_gpu,
         "precision": _article_precision(settings, on_gpu),
-        "pad_to": min(pad_to, work.encoder.max_length) if pad_to else 0,
+        "pad_to": min(pad_to, encoder.max_length) if pad_to else 0,
         "streams": streams,
         "in_flight": streams + 1 if streams > 1 else 2,
         "batch_size": settings.batch_size,
@@ -166,7 +186,7 @@ def measure(work: Work, plan: Plan, run: Run, *, progress: bool) -> dict[str, An
         whole = shares(texts, settings.repeats)
         peer_name, others, peer_embeddings = _others(bench, work, whole)
         bench.measure_block(MAIN, list(dict.fromkeys(arms.values())), whole, others, progress=progress)
-        first = shares(texts, settings.repeats, settings.switch_rows)
+        first = shares(texts, settings.repeats, work.rows.switches)
         plain = {PLAIN: partial(_plain, bench, plan.fair_state, first)}
         others = {}  # lets go of the library to beat and its copy of the weights
         bench.measure_block(SWITCHES, plan.arms(), first, plain, progress=progress)

@@ -71,13 +71,13 @@ class Point:
         model: whose rate it is: MEMBER_A, MEMBER_B or ENSEMBLE.
         variant: the configuration that was served.
         conditions: what it may be compared under.
-        images_per_s: answered images per second.
+        images_per_s: answered images per second, from the end of the warm-up to the last answer.
         latency_mean_ms, latency_p50_ms, latency_p99_ms: from sending to the decoded answer; a percentile is NaN where
             there are too few answers for it.
         failed: requests of the measured windows that ended in an error.
         errors: their messages, each once.
-        statistics: Triton's counters of every model that took part: of a member alone in the measured windows, of an
-            ensemble and its members over the whole run, warm-up included.
+        statistics: Triton's counters of every model that took part: of a member alone without its warm-up, of an
+            ensemble and its members over the whole run.
         processor_s_per_image: processor time by model, `server` and `client` for one image; empty where it is not
             known.
         records: the measured requests.
@@ -131,19 +131,20 @@ def measure_point(
     before, times = _statistics(served, models), ProcessorTimes.take(served.server, MEMBERS)
     result = measure_long_enough(served, probe, model, requests, records_path, arm or model, run)
     used = ProcessorTimes.take(served.server, MEMBERS) - times
-    statistics = {name: after - before[name] for name, after in _statistics(served, models).items()}
+    after = _statistics(served, models)
+    statistics = {name: after[name] - before[name] for name in models}
     per_image = used.per_image(statistics[model].success_count)
+    to_the_end = result.to_the_end
+    assert to_the_end is not None  # a closed loop has one
     if model in MEMBERS:
-        statistics = {model: result.statistics}
+        statistics = {model: after[model] - to_the_end.warmed_up}
     answered = result.records[result.records["error"] == ""]
     latency_ms = (answered["decoded_ns"] - answered["sent_ns"]) / 1e6
     return Point(
         model=model,
         variant=served.variant,
         conditions=conditions_of(requests, served.variant, probe, model, images),
-        images_per_s=completion_rate_per_s(
-            answered["decoded_ns"].to_numpy(), result.duration_s, min(served.variant.a_max_batch, probe.connections)
-        ),
+        images_per_s=completion_rate_per_s(to_the_end.ended_ns),
         latency_mean_ms=float(latency_ms.mean()),
         latency_p50_ms=latency_percentile(latency_ms, 50),
         latency_p99_ms=latency_percentile(latency_ms, 99),

@@ -113,13 +113,20 @@ class Study:
             points[model].append(self.measure(model, variant, name, run=run))
         return Case(name, variant, points)
 
-    def curve(self, variant: EnsembleVariant, connections: Sequence[int]) -> pd.DataFrame:
-        """The ensemble's rate and latency over connections, a row each, from `point_row`."""
+    def curve(self, base: Case, connections: Sequence[int]) -> pd.DataFrame:
+        """The ensemble's rate and latency over connections, a row each, from `point_row`.
+
+        Args:
+            base: the configuration; its own measurements are one more row, averaged over their rounds.
+            connections: the other numbers of them.
+        """
         import pandas as pd
 
-        bar = self._bar(iter(connections), len(connections), "latency against throughput")
-        points = [self.measure(ENSEMBLE, variant, "curve", connections=count) for count in bar]
-        return pd.DataFrame([point_row(point) for point in points])
+        others = [count for count in connections if count != self.probe.connections]
+        bar = self._bar(iter(others), len(others), "latency against throughput")
+        points = [self.measure(ENSEMBLE, base.variant, "curve", connections=count) for count in bar]
+        rows = pd.DataFrame([point_row(point) for point in (*points, *base.points[ENSEMBLE])])
+        return rows.groupby([*VARIED, "connections"], as_index=False).mean()
 
     def rates(self, settings: Sequence[Setting], repeats: int) -> dict[Setting, list[float]]:
         """The ensemble's rate in each setting, images per second, a value a round."""

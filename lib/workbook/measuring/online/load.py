@@ -17,7 +17,7 @@ from workbook.measuring.online.clients import Clients, Ticket
 from workbook.measuring.online.journal import Journal
 from workbook.measuring.online.measured import measured_records
 from workbook.measuring.online.requests import ModelInputs
-from workbook.measuring.online.scenario import Load, LoadResult
+from workbook.measuring.online.scenario import Load, LoadResult, ToTheEnd
 from workbook.measuring.online.session import TICK_S, Reading, connected, cpu_share, never, prepare, wait_until
 from workbook.measuring.online.windows import STABLE_WINDOWS, Window, WindowClock, is_stable
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter
@@ -83,6 +83,7 @@ def measure_load(
         duration_s=len(measured) * load.window_s,
         statistics=readings[-1].statistics - readings[measured[0]].statistics,
         client_cpu_share=cpu_share(readings[measured[0]], readings[-1]),
+        to_the_end=ToTheEnd(journal.answers_from(0), readings[0].statistics),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
 from numpy.typing import NDArray
 
 from workbook.errors import SettingError
@@ -64,6 +65,22 @@ class Load:
 
 
 @dataclass(frozen=True, eq=False)
+class ToTheEnd:
+    """A closed loop from the end of its warm-up until its last request was answered.
+
+    Its clients stop sending when the last window ends. What they still wait for stands in a queue and comes at the pace
+    at which the queue is worked off; where answers come in bursts, that is a good part of what shows a rate.
+
+    Attributes:
+        ended_ns: when each answer came, in order.
+        warmed_up: Triton's counters when the warm-up ended.
+    """
+
+    ended_ns: NDArray[np.int64]
+    warmed_up: ModelStatistics
+
+
+@dataclass(frozen=True, eq=False)
 class LoadResult:
     """A finished measurement.
 
@@ -79,6 +96,7 @@ class LoadResult:
         statistics: Triton's counters over the measured part.
         client_cpu_share: processor time of this process over the measured part / duration_s; 1 is one processor.
         outputs: decoded outputs of each request, in the order of the batches; None where they were not kept.
+        to_the_end: of a closed loop, what came after its last window too; None where a fixed number was sent.
     """
 
     load: Load
@@ -92,6 +110,7 @@ class LoadResult:
     statistics: ModelStatistics
     client_cpu_share: float
     outputs: list[dict[str, NDArray[Any]]] | None = field(default=None, repr=False)
+    to_the_end: ToTheEnd | None = field(default=None, repr=False)
 
     @property
     def throughput_rows_per_s(self) -> float:
