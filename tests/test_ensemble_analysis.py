@@ -1,3 +1,4 @@
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -94,9 +95,8 @@ def test_effects_are_ratios_of_rounds_with_their_interval() -> None:
 
 def test_among_many_causes_one_clear_by_its_own_interval_alone_gets_no_verdict() -> None:
     causes = loss_causes(APART, 128, 5000)
-    rates = {
-        setting: [97.0, 103.0] if number % 2 else [103.0, 97.0] for number, setting in enumerate(settings_of(causes))
-    }
+    scattered = itertools.cycle([[103.0, 97.0], [97.0, 103.0]])
+    rates = dict(zip(settings_of(causes), scattered, strict=False))
     rates[causes[3].on] = [1.15 * rate for rate in rates[causes[3].on]]
     table = effects(causes, rates)
     assert table.loc[3, "ci95_low"] > 1
@@ -112,7 +112,7 @@ def test_settings_are_measured_once_however_many_causes_need_them() -> None:
 def test_settings_that_leave_a_as_it_is_follow_each_other() -> None:
     settings = settings_of(loss_causes(APART, 128, 5000))
     loads = [(s.variant.a_processors, s.variant.a_delay_us, s.variant.hop) for s in settings]
-    changes = sum(before != after for before, after in zip(loads, loads[1:], strict=False))
+    changes = sum(before != after for before, after in itertools.pairwise(loads))
     assert changes == len(set(loads)) - 1
 
 

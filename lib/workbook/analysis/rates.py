@@ -14,8 +14,8 @@ def completion_rate_per_s(ended_ns: Sequence[int] | NDArray[np.int64]) -> float:
     """Answers per second: the slope of their count over time, by least squares.
 
     Counting what falls into a window goes wrong by a whole burst where a batcher releases 32 answers at once; the slope
-    of the staircase does not. Bursts of 32 every 200 ms are 160/s, wherever the window begins and ends. Where a burst is
-    drawn out over a tenth of the time to the next, the slope is 3% too steep with two of them, 1% with three.
+    of the staircase does not. Bursts of 32 every 200 ms are 160/s, wherever the window begins and ends. Where a burst
+    takes a tenth of the time to the next, the slope is 3% too steep with two of them, 1% with three.
 
     Args:
         ended_ns: when each answer ended, in any order.
