@@ -84,6 +84,10 @@ def test_windows_count_what_triton_counts(
     assert 0 < result.client_cpu_share < os.cpu_count()
     assert set(result.records["client"]) == set(range(concurrency))
     assert set(result.records["bytes_out"] > 8 * 384 * 4) == {True}
+    assert result.to_the_end is not None
+    to_the_end = result.to_the_end.ended_ns.tolist()  # the windows, and what was on its way when the last one ended
+    assert to_the_end == sorted(ended_ns)[-len(to_the_end) :]
+    assert len(to_the_end) >= len(result.records)
 
 
 def test_requests_longer_than_all_windows_make_the_load_longer(e5_server: Server, tmp_path: Path):
