@@ -68,8 +68,8 @@ class Load:
 class ToTheEnd:
     """A closed loop from the end of its warm-up until its last request was answered.
 
-    Its clients stop sending once the last window has ended. What they still wait for stands in a queue and comes at the pace
-    at which the queue is worked off; where answers come in bursts, that is a good part of what shows a rate.
+    Its clients stop sending once the last window has ended. What they still wait for stands in a queue and comes at the
+    pace at which the queue is worked off; where answers come in bursts, that is a good part of what shows a rate.
 
     Attributes:
         ended_ns: when each answer came, in order.
