@@ -1,9 +1,10 @@
+import json
 import math
 import sys
 
 import pytest
 
-from past_runs import save_run
+from past_runs import NOTEBOOK, save_run
 from workbook.__main__ import main
 from workbook.analysis.run_comparison import compare_runs, leading_number
 from workbook.display.compare_panel import ComparePanel
@@ -39,7 +40,7 @@ def test_ratios_and_what_changed(runs):
         {"what": "machine", "name": "torch", "a": "1", "b": "2"},
         {"what": "parameter", "name": "rows", "a": "8", "b": "16"},
     ]
-    assert comparison.sentence.startswith("2 things in machine or parameters changed (torch, rows)")
+    assert comparison.sentence.startswith("2 things changed (torch, rows)")
     assert "&lt;new&gt;" in tables_html(comparison) and "<new>" not in tables_html(comparison)
 
 
@@ -48,6 +49,17 @@ def test_two_runs_of_the_same_differ_by_chance(runs):
     comparison = compare_runs(find_past_run("20260101"), find_past_run("latest"))
     assert comparison.changed.empty and "what differs is chance" in comparison.sentence
     assert comparison.numbers.set_index("number").loc["served", "note"] == "the intervals overlap"
+
+
+def test_rows_that_a_time_limit_cut_are_something_that_changed(tmp_path):
+    for name, rows in (("a", 1024), ("b", 512)):
+        path = save_run(tmp_path, name, {"served": ("100 rows/s", "")}) / "results" / f"{NOTEBOOK}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "rows_per_arm": rows}))
+    comparison = compare_runs(tmp_path / "a", tmp_path / "b")
+    assert comparison.changed.to_dict("records") == [
+        {"what": "measured", "name": "rows_per_arm", "a": "1024", "b": "512"}
+    ]
+    assert comparison.sentence.startswith("1 thing changed (rows_per_arm)")
 
 
 @pytest.mark.parametrize(

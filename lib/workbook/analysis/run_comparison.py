@@ -29,7 +29,8 @@ class RunComparison:
         a, b: names of the runs.
         numbers: `notebook`, `number` (its label), `a`, `b` (as the runs wrote them), `ratio` (b / a, NaN where one is
             missing), `interval_a`, `interval_b` (their own words), `note`.
-        changed: `what` ("machine" or "parameter"), `name`, `a`, `b`: a row for each value that differs.
+        changed: `what` ("machine", "parameter", or "measured": how much a time limit left), `name`, `a`, `b`: a row for
+            each value that differs.
         only: notebooks that one of the two runs has no results of, with the run's letter.
     """
 
@@ -50,7 +51,7 @@ class RunComparison:
         else:
             names = ", ".join(self.changed["name"].head(4)) + (" and more" if count > 4 else "")
             few = "1 thing" if count == 1 else f"{count} things"
-            changed = f"{few} in machine or parameters changed ({names}): a ratio cannot be put down to one of several."
+            changed = f"{few} changed ({names}): a ratio cannot be put down to one of several."
         return f"{changed} Each number is of one run; where the intervals overlap, the runs do not differ by it."
 
 
@@ -71,10 +72,13 @@ def compare_runs(a: Path, b: Path) -> RunComparison:
         for row in _side_by_side(_headline(left, notebook), _headline(right, notebook))
     ]
     columns = ["notebook", "number", "a", "b", "ratio", "interval_a", "interval_b", "note"]
+    both = {*left} & {*right}
     changed = [
         *_differences("machine", _flat(_environment(a)), _flat(_environment(b))),
-        *_differences("parameter", _parameters(a, {*left} & {*right}), _parameters(b, {*left} & {*right})),
+        *_differences("parameter", _parameters(a, both), _parameters(b, both)),
     ]
+    if not {"rows", "switch_rows"} & {change["name"] for change in changed}:
+        changed += _differences("measured", _rows_measured(left, both), _rows_measured(right, both))
     only = dict.fromkeys(sorted({*left} - {*right}), "a") | dict.fromkeys(sorted({*right} - {*left}), "b")
     return RunComparison(
         a.name,
@@ -165,6 +169,14 @@ def _parameters(directory: Path, notebooks: set[str]) -> dict[str, Any]:
     return {
         name: next(iter(values.values())) if len({repr(value) for value in values.values()}) == 1 else values
         for name, values in by_name.items()
+    }
+
+
+def _rows_measured(results: Mapping[str, Mapping[str, Any]], notebooks: set[str]) -> dict[str, Any]:
+    """Rows that arms took; with the same parameters a slower machine takes fewer (`arms_limit_s`)."""
+    names = ("rows_per_arm", "rows_per_switch")
+    return {
+        name: results[notebook][name] for notebook in sorted(notebooks) for name in names if name in results[notebook]
     }
 
 

@@ -273,6 +273,7 @@ class Settled:
             "min_cosine": min(self.study.facts["cosines"].values()),
             "cosines": self.study.facts["cosines"],
             "rows_per_arm": self.study.facts["rows"],
+            "rows_per_switch": self.study.facts.get("switch_rows"),
             "runs_per_arm": self.study.runs,
             "latency_split_ms": self.study.split().parts_ms,
             "replayed_from": self.study.replayed_from,

@@ -46,7 +46,7 @@ def print_comparison(name_a: str, name_b: str) -> None:
     comparison = compare_runs(a, b)
     print(f"A  {comparison.a}\nB  {comparison.b}\n")
     print(_as_text(comparison.numbers.drop(columns=["interval_a", "interval_b"])))
-    print("\nChanged in machine or parameters:")
+    print("\nChanged in machine, parameters or rows measured:")
     print(_as_text(comparison.changed) if len(comparison.changed) else "nothing")
     print(f"\n{comparison.sentence}\n{only_words(comparison)}".rstrip())
     print(f"\nPage: {write_page(comparison, b)}")
@@ -76,7 +76,7 @@ def tables_html(comparison: RunComparison) -> str:
     return (
         f"<h2>Headline numbers</h2>{_table(comparison.numbers)}"
         f"{f'<p>{html.escape(only)}</p>' if only else ''}"
-        f"<h2>Changed in machine or parameters</h2>{changed}"
+        f"<h2>Changed in machine, parameters or rows measured</h2>{changed}"
     )
 
 

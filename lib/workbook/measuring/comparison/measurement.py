@@ -26,7 +26,7 @@ from workbook.measuring.comparison.blocks import (
 )
 from workbook.measuring.comparison.protocol import SENTENCE, Protocol
 from workbook.measuring.comparison.switches import Plan, State, make_plan
-from workbook.measuring.comparison.time_limit import FittingRows, fit_rows
+from workbook.measuring.comparison.time_limit import ArmRows, fit_rows
 from workbook.measuring.corpus.batches import make_batches
 from workbook.measuring.floor import Floor, encoder_flop, predict_floor
 from workbook.measuring.records import REQUEST_COLUMNS, RecordWriter, read_records
@@ -62,7 +62,7 @@ class Work:
     exported: ExportedModel
     depths: dict[int, ExportedModel]
     floor: Floor
-    rows: FittingRows
+    rows: ArmRows
     model_load_s: float
 
 
@@ -101,12 +101,12 @@ def prepare(settings: Settings) -> Work:
     return Work(settings, corpus, encoder, exported, depths, floor, rows, load_s)
 
 
-def _rows_in_time(settings: Settings, encoder: Encoder, floor: Floor) -> FittingRows:
+def _rows_in_time(settings: Settings, encoder: Encoder, floor: Floor) -> ArmRows:
     def flop_per_row(arm: Protocol) -> float:
         return encoder_flop(encoder, 1, arm.pad_to) if arm.pad_to else floor.flop / floor.rows
 
     return fit_rows(
-        FittingRows(floor.rows, settings.switch_rows),
+        ArmRows(floor.rows, settings.switch_rows),
         make_plan(**_plan_options(settings, encoder)),
         flop_per_row,
         floor.ceiling_flop_per_s,
@@ -123,6 +123,7 @@ def facts_before(work: Work) -> dict[str, Any]:
         "batch_size": settings.batch_size,
         "repeats": settings.repeats,
         "rows": len(work.corpus.texts),
+        "switch_rows": work.rows.switches,
         "corpus": work.corpus.source,
         "corpus_measures": as_json_values(work.corpus.describe()),
         "corpus_repairs": as_json_values(work.corpus.report),

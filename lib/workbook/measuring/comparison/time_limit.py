@@ -17,7 +17,7 @@ EXPECTED_SHARE = 0.7
 
 
 @dataclass(frozen=True)
-class FittingRows:
+class ArmRows:
     """How many rows are measured.
 
     Attributes:
@@ -32,14 +32,14 @@ class FittingRows:
 
 
 def fit_rows(
-    asked: FittingRows,
+    asked: ArmRows,
     plan: Plan,
     flop_per_row: Callable[[Protocol], float],
     ceiling_flop_per_s: float,
     *,
     limit_s: float,
     step: int,
-) -> FittingRows:
+) -> ArmRows:
     """Cut the rows to what fits; the waterfall gets half of the time at most, the main arms what it leaves.
 
     Args:
@@ -61,7 +61,7 @@ def fit_rows(
     if (rows, switches) == (asked.main, min(asked.switches, asked.main)):
         return asked
     minutes = (asked.main * main_s + asked.switches * switches_s) / 60
-    return FittingRows(
+    return ArmRows(
         rows,
         switches,
         f"All {asked.main:,} rows through every arm, and {asked.switches:,} through every switch, would take about "
