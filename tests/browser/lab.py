@@ -167,7 +167,7 @@ def running_lab(folder: Path) -> Iterator[Lab]:
     root, runs, own = folder / "notebooks", folder / "runs", folder / "jupyter"
     for needed in (root, runs, own):
         needed.mkdir(parents=True)
-    _ask_for_no_news(own / "lab")
+    _settle(own / "lab")
     environment = {
         **{name: value for name, value in os.environ.items() if name != "WORKBOOK_RUN"},
         **{f"JUPYTER_{kind}_DIR": str(own / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")},
@@ -207,11 +207,19 @@ def _end(server: subprocess.Popen[bytes]) -> None:
         server.wait(60)
 
 
-def _ask_for_no_news(settings: Path) -> None:
-    """Keep JupyterLab from asking whether it may fetch news, and from asking the network for updates."""
-    file = settings / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
-    file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+def _settle(settings: Path) -> None:
+    """Keep JupyterLab from questions that nobody answers: about news, and about a file that it saved itself meanwhile.
+
+    It saves each notebook every two minutes. Where a test saves at that moment, it finds the file newer than it knows
+    and asks whether to overwrite it.
+    """
+    for plugin, values in {
+        "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+        "docmanager-extension/plugin": {"autosave": False},
+    }.items():
+        file = settings / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(values))
 
 
 def _free_port() -> int:
@@ -318,8 +326,16 @@ class OpenNotebook:
         return str(self.page.evaluate(ask, expression))
 
     def save(self) -> None:
-        """Save it, as Ctrl+S does."""
-        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+        """Save it, as Ctrl+S does.
+
+        Raises:
+            AssertionError: it is not saved after a minute; the message holds what JupyterLab asks, if it does.
+        """
+        saved = """() => Promise.race([
+            window.jupyterapp.shell.currentWidget.context.save().then(() => true),
+            new Promise(resolve => setTimeout(() => resolve(false), 60000)),
+        ])"""
+        assert self.page.evaluate(saved), f"not saved: {self.page.locator('.jp-Dialog').all_inner_texts()}"
 
     def photograph(self, step: str) -> None:
         """Keep what the browser shows now as `screenshots/NOTEBOOK-NN-STEP.png`."""
