@@ -176,8 +176,8 @@ def effects(causes: Sequence[Cause], rates: Mapping[Setting, Sequence[float]]) -
     """
     import pandas as pd
 
-    rows, runs = [], list(rates.values())
-    half_width, half_of_all = _half_width(runs, 0.95), _half_width(runs, 1 - 0.05 / max(1, len(causes)))
+    rows: list[dict[str, object]] = []
+    half_width, half_of_all = _half_widths(list(rates.values()), (0.95, 1 - 0.05 / max(1, len(causes))))
     for cause in causes:
         effect = math.fsum(map(math.log, rates[cause.on])) - math.fsum(map(math.log, rates[cause.off]))
         effect /= len(rates[cause.on])
@@ -198,8 +198,8 @@ def effects(causes: Sequence[Cause], rates: Mapping[Setting, Sequence[float]]) -
     return pd.DataFrame(rows)
 
 
-def _half_width(rates: Sequence[Sequence[float]], confidence: float) -> float:
-    """Half of the interval of a difference of two settings' mean logarithms; NaN for one round or one setting.
+def _half_widths(rates: Sequence[Sequence[float]], confidences: Sequence[float]) -> list[float]:
+    """Half of each interval of a difference of two settings' mean logarithms; NaN for one round or one setting.
 
     Raises:
         SettingError: settings were measured unequally often.
@@ -212,9 +212,10 @@ def _half_width(rates: Sequence[Sequence[float]], confidence: float) -> float:
     settings, rounds = logs.shape
     freedom = (settings - 1) * (rounds - 1)
     if not freedom:
-        return math.nan
+        return [math.nan for _ in confidences]
     left = logs - logs.mean(axis=1, keepdims=True) - logs.mean(axis=0, keepdims=True) + logs.mean()
-    return float(stats.t.ppf((1 + confidence) / 2, freedom) * math.sqrt((left**2).sum() / freedom * 2 / rounds))
+    deviation = math.sqrt((left**2).sum() / freedom * 2 / rounds)
+    return [float(stats.t.ppf((1 + confidence) / 2, freedom)) * deviation for confidence in confidences]
 
 
 def _verdict(effect: float, half_width: float, half_of_all: float) -> str:

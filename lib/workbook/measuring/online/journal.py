@@ -101,12 +101,11 @@ class Journal:
         """What ended inside a window so far."""
         return self._windows.get(number, Window(number, self._clock.length_ns))
 
-    def answers_from(self, window: int) -> NDArray[np.int64]:
-        """When each answer came from the beginning of a window on, whatever came after the last one too; in order."""
-        start_ns = self._clock.end_ns(window) - self._clock.length_ns
+    def answered_after_warm_up(self) -> NDArray[np.int64]:
+        """When each answer since the warm-up came, those after the last window included; in order."""
         with self._lock:
             ended = [record["decoded_ns"] for record in self.records if not record["error"]]
-        return np.array(sorted(moment for moment in ended if moment >= start_ns), np.int64)
+        return np.array(sorted(moment for moment in ended if moment >= self._clock.start_ns), np.int64)
 
     def rows_ended(self) -> int:
         """Rows of all requests that ended so far."""

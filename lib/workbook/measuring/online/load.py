@@ -83,7 +83,7 @@ def measure_load(
         duration_s=len(measured) * load.window_s,
         statistics=readings[-1].statistics - readings[measured[0]].statistics,
         client_cpu_share=cpu_share(readings[measured[0]], readings[-1]),
-        to_the_end=ToTheEnd(journal.answers_from(0), readings[0].statistics),
+        to_the_end=ToTheEnd(journal.answered_after_warm_up(), readings[0].statistics),
     )
 
 
