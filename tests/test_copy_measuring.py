@@ -173,6 +173,17 @@ def test_panel_follows_its_sliders(panel: ArrangementPanel) -> None:
     assert panel.megabytes.value == 0.5
 
 
+def test_panel_names_what_limits_and_answers_to_a_control_that_moves_no_point(panel: ArrangementPanel) -> None:
+    for slider in (panel.processors, panel.instances, panel.megabytes, *panel.stages):
+        before = panel.figure.to_json()
+        slider.value += slider.step if slider in panel.stages else 1
+        assert panel.figure.to_json() != before, slider.description
+    panel.instances.value = panel.processors.value = 2
+    assert "limited by the number of its copies" in panel.reading.value
+    panel.instances.value = 1
+    assert "limited by its slowest stage" in panel.reading.value  # more processors would not help
+
+
 def test_panel_explains_what_cannot_be(panel: ArrangementPanel) -> None:
     for stage in panel.stages:
         stage.value = 0

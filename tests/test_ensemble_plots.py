@@ -136,6 +136,14 @@ def test_moving_a_slider_redraws_the_prediction_with_the_points_measured_there()
     assert "with 128 connections 200/s, limited by sfpn16" in panel.reading.value
 
 
+def test_the_figure_names_the_configuration_also_where_a_control_moves_no_line() -> None:
+    panel = WhatIfPanel(replace(COSTS, b_work_s=1e-6), APART, found(), 200)  # B limits nothing
+    line = list(panel.figure.data[0].y)
+    panel.b_instances.value += 1
+    assert list(panel.figure.data[0].y) == pytest.approx(line, rel=1e-4)
+    assert f"instances: {panel.b_instances.value}, fed logits" in panel.figure.layout.title.subtitle.text
+
+
 def test_what_b_is_fed_changes_the_prediction_by_what_was_counted_with_either() -> None:
     rows = found()
     rows["a_inside_per_s"] = [250.0, 200.0]  # mask, logits: A takes 0.8 times as long where it hands over a mask

@@ -23,6 +23,8 @@ MORE_INSTANCES = "More instances raise throughput"
 SLOWER_INSTANCES = "More instances make each request slower: they get in each other's way"
 OVERLAP = "An ensemble overlaps its stages: more throughput than one monolith"
 BLOCKING = "A blocking BLS has less throughput than the ensemble"
+ONE_PROCESS, SLOWEST_STAGE = "its one process", "its slowest stage"
+ITS_COPIES, THE_PROCESSORS = "the number of its copies", "the number of processors"
 _UNITS = {"latency_ms": "ms", "service_ms": "ms in an instance", "requests_per_s": "requests/s"}
 
 
@@ -60,10 +62,12 @@ class Expectation:
     Attributes:
         latency_ms: of a request that is alone.
         throughput_per_s: requests a second with enough of them in flight.
+        limit: what holds the throughput down, in words.
     """
 
     latency_ms: float
     throughput_per_s: float
+    limit: str
 
 
 def expect(situation: Situation, costs: Mapping[str, HopCost], base_ms: float = 0.0) -> dict[str, Expectation]:
@@ -79,15 +83,19 @@ def expect(situation: Situation, costs: Mapping[str, HopCost], base_ms: float = 
         base_ms: latency of a request to a model that does nothing, ms.
     """
     work = sum(situation.stage_ms)
-    expected = {"monolith": Expectation(base_ms + work, 1e3 / work)}
+    expected = {"monolith": Expectation(base_ms + work, 1e3 / work, ONE_PROCESS)}
     together = min(situation.instances, situation.processors)
-    expected[f"monolith_x{situation.instances}"] = Expectation(base_ms + work, 1e3 * together / work)
+    copies_limit = ITS_COPIES if situation.instances <= situation.processors else THE_PROCESSORS
+    expected[f"monolith_x{situation.instances}"] = Expectation(base_ms + work, 1e3 * together / work, copies_limit)
     for name, cost in costs.items():
         added = cost.added_ms(situation.megabytes, len(situation.stage_ms) - 1)
         total = work + added
         one_stage = max(situation.stage_ms) + added / max(1, len(situation.stage_ms) - 1)
-        slowest = total if name == "bls" else one_stage  # a BLS caller waits for its stages: one request at a time
-        expected[name] = Expectation(base_ms + total, 1e3 / max(slowest, total / situation.processors))
+        # a BLS caller waits for its stages: one request at a time
+        slowest, its_limit = (total, ONE_PROCESS) if name == "bls" else (one_stage, SLOWEST_STAGE)
+        shared = total / situation.processors
+        limit = its_limit if slowest >= shared else THE_PROCESSORS
+        expected[name] = Expectation(base_ms + total, 1e3 / max(slowest, shared), limit)
     return expected
 
 

@@ -87,8 +87,7 @@ class ArrangementPanel(Panel):
     def drawn(self) -> go.Figure:
         """The figure that the controls ask for."""
         situation = self.situation
-        expected = expect(situation, self.costs, self.base_ms)
-        return expectation_plot(expected, self._measured(), situation.megabytes)
+        return expectation_plot(expect(situation, self.costs, self.base_ms), self._measured(), situation)
 
     def _measured(self) -> dict[str, tuple[float, float]]:
         here = self.points[self.points["pipeline"] == self.pipeline.value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbook.analysis.arrangement_choice import Expectation
+from workbook.analysis.arrangement_choice import Expectation, Situation
 from workbook.analysis.copies import BYTES_PER_MB
 from workbook.analysis.copy_costs import CONTROL, HopCost, count_held
 from workbook.analysis.intervals import Interval
@@ -165,19 +165,21 @@ def reading_of_arrangements(points: pd.DataFrame) -> str:
 
 
 def expectation_plot(
-    expected: Mapping[str, Expectation], measured: Mapping[str, tuple[float, float]], megabytes: float
+    expected: Mapping[str, Expectation], measured: Mapping[str, tuple[float, float]], situation: Situation
 ) -> go.Figure:
     """Expected latency and throughput of each arrangement, measured ones beside them.
 
     Args:
         expected: of `analysis.arrangement_choice.expect`.
         measured: arrangement -> latency (ms) and throughput (requests/s) of a measured pipeline; may be empty.
-        megabytes: of the tensor, for the title.
+        situation: for which it is expected; the figure names it, since not every part of it moves a point.
     """
+    stages = ", ".join(number(time) for time in situation.stage_ms)
     figure = new_figure(
         "What would each arrangement do with your pipeline?",
-        "Filled: expected for the sliders. Open: measured in this run on the pipeline chosen.",
-        reading_of_expectation(expected, megabytes),
+        f"Filled: expected for {number(situation.megabytes)} MB, stages of {stages} ms, processors: "
+        f"{situation.processors}. Open: measured.",
+        reading_of_expectation(expected, situation.megabytes),
         height=460,
     )
     names = list(expected)
@@ -201,7 +203,7 @@ def reading_of_expectation(expected: Mapping[str, Expectation], megabytes: float
     return (
         f"With {number(megabytes)} MB from stage to stage {fast} should answer a lone request fastest "
         f"({milliseconds(expected[fast].latency_ms)}) and {much} most under load "
-        f"({number(expected[much].throughput_per_s)} requests/s)."
+        f"({number(expected[much].throughput_per_s)} requests/s, limited by {expected[much].limit})."
     )
 
 

@@ -36,7 +36,7 @@ def draw_what_if(
     predictions = {count: predict(costs, variant, count) for count in CURVE}
     figure = new_figure(
         "What if?",
-        "Line: predicted. Dots: measured in this configuration. Dashed: the slower member alone.",
+        f"Line: predicted for {_in_words(variant)}. Diamonds: measured there. Dashed: the slower member alone.",
         reading_of_what_if(predictions),
         height=430,
     )
@@ -68,6 +68,15 @@ def reading_of_what_if(predictions: dict[int, Prediction]) -> str:
         for count in (most, 16)
     ]
     return f"Predicted: {'; '.join(parts)}."
+
+
+def _in_words(variant: EnsembleVariant) -> str:
+    """The configuration, named in the figure: what does not limit the rate moves no line."""
+    batches = f"batches of {variant.b_max_batch}" if variant.b_max_batch else "no batches"
+    return (
+        f"A in batches of {variant.a_max_batch}, delay {variant.a_delay_us / 1000:g} ms; B in {batches}, instances: "
+        f"{variant.b_instances}, fed {variant.hop}"
+    )
 
 
 def _is_same(measured: pd.DataFrame, variant: EnsembleVariant) -> Any:
