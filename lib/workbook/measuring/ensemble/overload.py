@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from workbook.measuring.ensemble.answers import check_answers
 from workbook.measuring.ensemble.images import Images, requests_for
 from workbook.measuring.ensemble.runs import Probe, measure_long_enough
-from workbook.measuring.ensemble.trace_and_overload import check_answers
 from workbook.measuring.online.windows import STABLE_WINDOWS
 from workbook.serving.ensemble_server import EnsembleServer
 from workbook.serving.ensemble_spec import ENSEMBLE, EnsembleVariant

@@ -90,11 +90,15 @@ class Study:
 
     def measure(self, model: str, variant: EnsembleVariant, name: str, *, connections: int = 0, run: int = 0) -> Point:
         """One measurement; `connections` 0 takes the probe's."""
+        self.serve(variant)
+        probe = replace(self.probe, connections=connections or self.probe.connections)
+        return measure_point(self.served, model, self.images, probe, self.records(name), arm=f"{name} {model}", run=run)
+
+    def serve(self, variant: EnsembleVariant) -> None:
+        """Have the server serve a configuration, warmed up where A was loaded again for it."""
         self.served.configure(variant)
         if self.served.cold:
             self.warm_up()
-        probe = replace(self.probe, connections=connections or self.probe.connections)
-        return measure_point(self.served, model, self.images, probe, self.records(name), arm=f"{name} {model}", run=run)
 
     def warm_up(self) -> None:
         """Let each instance of A run a few full batches: its first ones are many times slower."""
